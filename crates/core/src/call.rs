@@ -1,0 +1,68 @@
+//! What is asked for.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::id::CallId;
+
+/// One request to run one tool, as a door received it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Call {
+    pub id: CallId,
+    /// The name as the caller wrote it; an alias is resolved by the plane.
+    pub tool: String,
+    pub arguments: Map<String, Value>,
+}
+
+impl Call {
+    pub fn new(tool: impl Into<String>, arguments: Map<String, Value>) -> Self {
+        Self { id: CallId::fresh(), tool: tool.into(), arguments }
+    }
+}
+
+/// SHA-256 over the arguments with sorted keys and no white space: two calls have the same digest exactly when
+/// they ask for the same thing. (`serde_json::Map` is a sorted map in this workspace, which a test holds.)
+pub fn digest(arguments: &Map<String, Value>) -> String {
+    struct Sink(Sha256);
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.update(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut sink = Sink(Sha256::new());
+    // Neither the sink nor a JSON map with string keys can fail.
+    let _ = serde_json::to_writer(&mut sink, arguments);
+    hex(&sink.0.finalize())
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)] as char);
+        text.push(DIGITS[usize::from(byte & 15)] as char);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn digest_ignores_key_order_and_sees_values() {
+        let object = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let one: Value = serde_json::from_str(r#"{"b":1,"a":{"y":2,"x":3}}"#).unwrap();
+        let other: Value = serde_json::from_str(r#"{"a":{"x":3,"y":2},"b":1}"#).unwrap();
+        assert_eq!(digest(&object(one)), digest(&object(other)));
+        assert_ne!(digest(&object(json!({"a": 1}))), digest(&object(json!({"a": "1"}))));
+    }
+}

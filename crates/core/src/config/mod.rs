@@ -1,0 +1,130 @@
+//! The node's configuration: one file per section, every field documented where it is defined.
+
+mod audit;
+mod egress;
+mod limits;
+mod network;
+mod search;
+mod secret_ref;
+pub mod security_context;
+mod storage;
+mod tenancy;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use audit::{AuditConfig, ReadDurability};
+pub use egress::{EgressConfig, IpNetwork, PrivateTarget};
+pub use limits::LimitsConfig;
+pub use network::NetworkConfig;
+pub use search::{SearchConfig, SearchEngineKind};
+pub use secret_ref::SecretRef;
+pub use security_context::{Capability, DenyEntry, RateLimit, SecurityContext, ToolPattern};
+pub use storage::{AccessMode, HardLinks, StorageConfig, TtlClass, VolumeConfig};
+pub use tenancy::TenancyConfig;
+
+use crate::{
+    document::{self, Diagnostic},
+    runtimes::Runtime,
+};
+
+pub const API_VERSION: &str = "100monkeys.ai/v1";
+
+/// The whole node configuration. Every member but the envelope has a default that is safe and works at once.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NodeConfig {
+    pub api_version: ApiVersion,
+    pub kind: NodeConfigKind,
+    pub metadata: NodeMetadata,
+    #[serde(default)]
+    pub spec: NodeSpec,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+pub enum ApiVersion {
+    #[serde(rename = "100monkeys.ai/v1")]
+    V1,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+pub enum NodeConfigKind {
+    NodeConfig,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeMetadata {
+    /// A name for the node, shown in logs and in `aegis.system.info`.
+    #[schemars(regex(pattern = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// What the node does. `security_contexts` take effect as soon as the file is saved; the rest at the next start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSpec {
+    pub network: NetworkConfig,
+    pub tenancy: TenancyConfig,
+    /// What callers may do. Laid over the contexts that ship with the node; the same name replaces.
+    pub security_contexts: Vec<SecurityContext>,
+    pub storage: StorageConfig,
+    pub egress: EgressConfig,
+    pub web_search: SearchConfig,
+    pub audit: AuditConfig,
+    pub limits: LimitsConfig,
+    /// Language runtimes in addition to the standard ones.
+    pub runtimes: Vec<Runtime>,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            api_version: ApiVersion::V1,
+            kind: NodeConfigKind::NodeConfig,
+            metadata: NodeMetadata { name: "aegis".into(), description: None },
+            spec: NodeSpec::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Reads a configuration file. All mistakes are reported at once, each with its place.
+    pub fn parse(text: &str) -> Result<Self, Vec<Diagnostic>> {
+        let parsed = document::parse::<Self>(text)?;
+        let mistakes: Vec<Diagnostic> = parsed
+            .value
+            .check()
+            .into_iter()
+            .map(|(pointer, message)| parsed.diagnostic(&pointer, message))
+            .collect();
+        if mistakes.is_empty() { Ok(parsed.value) } else { Err(mistakes) }
+    }
+
+    /// The configuration as YAML with literal secrets masked.
+    pub fn to_yaml(&self) -> String {
+        serde_json::to_value(self).map(|value| document::to_yaml(&value)).unwrap_or_default()
+    }
+
+    /// The shipped contexts with this file's laid over them.
+    pub fn contexts(&self) -> Vec<SecurityContext> {
+        let mut contexts = security_context::shipped();
+        for own in &self.spec.security_contexts {
+            contexts.retain(|shipped| shipped.name != own.name);
+            contexts.push(own.clone());
+        }
+        contexts
+    }
+
+    /// Rules that the shape alone can't hold, as (JSON pointer, what is wrong).
+    fn check(&self) -> Vec<(String, String)> {
+        let mut mistakes = security_context::check(&self.spec.security_contexts);
+        mistakes.extend(self.spec.storage.check());
+        mistakes.extend(self.spec.tenancy.check());
+        mistakes.extend(self.spec.egress.check());
+        mistakes.extend(self.spec.web_search.check());
+        mistakes
+    }
+}

@@ -1,0 +1,66 @@
+//! The right to act, once. Routes run nothing without one.
+
+use crate::{
+    caller::Caller,
+    domain::DomainPattern,
+    id::CallId,
+    path::PathPrefix,
+    verdict::{Gate, GateVerdict},
+};
+
+/// What the policy gate granted: the limits that stay in force while the route works, e.g. at each redirect.
+#[derive(Debug, Clone, Default)]
+pub struct Grant {
+    /// The rule that allowed the call, in the operator's words.
+    pub rule: String,
+    /// `None`: any path of the caller's volumes.
+    pub paths: Option<Vec<PathPrefix>>,
+    /// `None`: any domain that the node's egress rules let out.
+    pub domains: Option<Vec<DomainPattern>>,
+    pub max_response_size: Option<u64>,
+}
+
+/// Proof that every required gate passed for this caller and this call.
+///
+/// There is no `Clone`: a permit is used once. Its fields are private and [`Permit::grant`] is the only
+/// constructor; clippy's `disallowed-methods` keeps every crate but the plane from calling it.
+#[derive(Debug)]
+pub struct Permit {
+    call: CallId,
+    caller: Caller,
+    grant: Grant,
+}
+
+/// Some required gate did not pass, or was not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the {0:?} gate did not pass")]
+pub struct NotPermitted(pub Gate);
+
+impl Permit {
+    pub fn grant(
+        call: CallId,
+        caller: Caller,
+        grant: Grant,
+        verdicts: &[GateVerdict],
+    ) -> Result<Self, NotPermitted> {
+        for gate in Gate::REQUIRED {
+            let mut said = verdicts.iter().filter(|verdict| verdict.gate == gate).peekable();
+            if said.peek().is_none() || !said.all(GateVerdict::passed) {
+                return Err(NotPermitted(gate));
+            }
+        }
+        Ok(Self { call, caller, grant })
+    }
+
+    pub fn call(&self) -> CallId {
+        self.call
+    }
+
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub fn limits(&self) -> &Grant {
+        &self.grant
+    }
+}

@@ -1,0 +1,173 @@
+//! What of a call's arguments may be written down.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::call::hex;
+
+/// Longer texts are stored as digest and preview.
+const LONGEST_TEXT: usize = 256;
+const PREVIEW_CHARS: usize = 64;
+/// Arrays and objects keep this many members, and nest this deep, in the record.
+const MOST_MEMBERS: usize = 64;
+const DEEPEST: usize = 8;
+/// When the whole is still larger than this, long members give way to digests.
+const MOST_BYTES: usize = 32 * 1024;
+const LONGEST_MEMBER: usize = 256;
+
+/// Member names whose values are secrets wherever they stand.
+const SECRET_NAMES: [&str; 12] = [
+    "authorization",
+    "cookie",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "api_key",
+    "apikey",
+    "api-key",
+    "private_key",
+    "credential",
+    "passphrase",
+];
+
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|secret| name.contains(secret))
+}
+
+/// A copy of `arguments` fit for the record: whatever a caller sends, it stays within tens of kilobytes.
+pub fn arguments(arguments: &Map<String, Value>) -> Map<String, Value> {
+    let mut kept = members(arguments, 0);
+    if length(&kept) > MOST_BYTES {
+        for value in kept.values_mut().filter(|value| length(value) > LONGEST_MEMBER) {
+            *value = summary(value);
+        }
+    }
+    kept
+}
+
+fn length(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
+}
+
+fn members(object: &Map<String, Value>, depth: usize) -> Map<String, Value> {
+    let mut kept: Map<String, Value> = object
+        .iter()
+        .take(MOST_MEMBERS)
+        .map(|(name, member)| {
+            let value = if is_secret_name(name) { masked(member) } else { value(member, depth + 1) };
+            (clip(name), value)
+        })
+        .collect();
+    if object.len() > MOST_MEMBERS {
+        kept.insert("…".into(), (object.len() - MOST_MEMBERS).into());
+    }
+    kept
+}
+
+fn value(value: &Value, depth: usize) -> Value {
+    match value {
+        Value::String(text) => self::text(text),
+        Value::Array(_) | Value::Object(_) if depth > DEEPEST => summary(value),
+        Value::Array(items) if items.len() > MOST_MEMBERS => summary(value),
+        Value::Array(items) => items.iter().map(|item| self::value(item, depth + 1)).collect(),
+        Value::Object(object) => Value::Object(members(object, depth)),
+        plain => plain.clone(),
+    }
+}
+
+fn text(text: &str) -> Value {
+    let text = without_password(text);
+    if text.len() <= LONGEST_TEXT {
+        return text.into();
+    }
+    let preview: String = text.chars().take(PREVIEW_CHARS).collect();
+    json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len(), "preview": preview})
+}
+
+/// A URL may carry a password before its host; everything else of it is needed to know what was fetched.
+fn without_password(text: &str) -> Cow<'_, str> {
+    let masked = || {
+        let (scheme, rest) = text.split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let at = authority.rfind('@')?;
+        Some(format!("{scheme}://[redacted]{}", &rest[at..]))
+    };
+    masked().map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+fn summary(value: &Value) -> Value {
+    let bytes = serde_json::to_vec(value).unwrap_or_default();
+    json!({"sha256": hex(&Sha256::digest(&bytes)), "bytes": bytes.len()})
+}
+
+/// A digest of a secret would let one test guesses against the log, so nothing of it is kept.
+fn masked(value: &Value) -> Value {
+    if value.is_null() { Value::Null } else { "[redacted]".into() }
+}
+
+fn clip(name: &str) -> String {
+    name.chars().take(LONGEST_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::needless_pass_by_value, reason = "reads better at the call")]
+    fn redacted(value: Value) -> Value {
+        Value::Object(arguments(value.as_object().unwrap()))
+    }
+
+    #[test]
+    fn secrets_are_masked_at_any_depth() {
+        let record = redacted(
+            json!({"headers": {"Authorization": "Bearer s3cret", "Accept": "*/*"}, "x": [{"api_key": "k"}]}),
+        );
+        assert_eq!(
+            record,
+            json!({"headers": {"Authorization": "[redacted]", "Accept": "*/*"}, "x": [{"api_key": "[redacted]"}]})
+        );
+    }
+
+    #[test]
+    fn long_text_becomes_digest_and_preview() {
+        let record = redacted(json!({"content": "ä".repeat(1000)}));
+        assert_eq!(record["content"]["bytes"], 2000);
+        assert_eq!(record["content"]["preview"], "ä".repeat(64));
+        assert_eq!(record["content"]["sha256"].as_str().unwrap().len(), 64);
+    }
+
+    #[test]
+    fn passwords_in_urls_are_masked() {
+        let record = redacted(json!({"url": "https://ann:pw@example.org/a@b?c"}));
+        assert_eq!(record["url"], "https://[redacted]@example.org/a@b?c");
+        for text in ["a://b@", "://@://@", "x://@@@/y://z@w", "no@url", "http://plain/@"] {
+            let _ = redacted(json!({ "x": text }));
+        }
+    }
+
+    #[test]
+    fn many_middling_members_stay_small() {
+        let row = json!(vec!["x".repeat(250); 60]);
+        let table = json!(vec![row; 60]);
+        let all: Map<String, Value> =
+            (0..200).map(|n| (format!("{n}{}", "k".repeat(300)), table.clone())).collect();
+        let text = Value::Object(arguments(&all)).to_string();
+        assert!(text.len() < 64 * 1024, "{}", text.len());
+    }
+
+    #[test]
+    fn deep_and_wide_arguments_stay_small() {
+        let mut deep = json!(1);
+        for _ in 0..100 {
+            deep = json!([deep]);
+        }
+        let wide: Vec<u32> = (0..100_000).collect();
+        let text = redacted(json!({"deep": deep, "wide": wide})).to_string();
+        assert!(text.len() < 1000, "{}", text.len());
+    }
+}

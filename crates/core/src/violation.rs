@@ -1,0 +1,150 @@
+//! Why a call was refused. Each kind has a page under `errors/`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+macro_rules! violation_kinds {
+    ($($(#[$doc:meta])* $name:ident: $layer:ident $status:literal $code:literal,)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum ViolationKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ViolationKind {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            pub fn layer(self) -> Layer {
+                match self { $(Self::$name => Layer::$layer,)* }
+            }
+
+            pub fn http_status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            pub fn jsonrpc_code(self) -> i64 {
+                match self { $(Self::$name => $code,)* }
+            }
+        }
+    };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    Identity,
+    Contract,
+    Policy,
+    Routing,
+    Node,
+}
+
+violation_kinds! {
+    /// No credential, or none that this node knows.
+    Unauthenticated: Identity 401 -32000,
+    /// The credential's time has run out.
+    CredentialExpired: Identity 401 -32000,
+    /// An operator took the credential back.
+    CredentialRevoked: Identity 403 -32000,
+    /// A required argument is missing, an unknown one is there, or one has the wrong type.
+    InvalidArguments: Contract 422 -32602,
+    /// The request itself can't be read.
+    MalformedRequest: Contract 400 -32600,
+    /// The request is larger than the node takes.
+    RequestTooLarge: Contract 413 -32600,
+    /// No tool of that name is registered.
+    ToolNotFound: Routing 403 -32000,
+    /// The caller's context or tier does not include the tool.
+    ToolNotAllowed: Policy 403 -32000,
+    /// The tool is on the context's deny list.
+    ToolExplicitlyDenied: Policy 403 -32000,
+    RateLimitExceeded: Policy 403 -32000,
+    PathOutsideBoundary: Policy 403 -32000,
+    PathTraversalAttempt: Policy 403 -32000,
+    DomainNotAllowed: Policy 403 -32000,
+    CommandNotAllowed: Policy 403 -32000,
+    SubcommandNotAllowed: Policy 403 -32000,
+    /// The answer is larger than the context lets through.
+    OutputSizeLimitExceeded: Policy 403 -32000,
+    ConcurrentExecLimitExceeded: Policy 403 -32000,
+    /// The operation is for operators.
+    OperatorOnly: Policy 403 -32000,
+    /// More work is under way than the node takes on at once.
+    Overloaded: Node 503 -32603,
+    /// The call ran into the node's own time limit.
+    DeadlineExceeded: Node 504 -32603,
+    /// The node is stopping.
+    ShuttingDown: Node 503 -32603,
+    InternalError: Node 500 -32603,
+}
+
+impl fmt::Display for ViolationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A refusal with everything a person or a model needs to do better: what happened, which rule, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Violation {
+    pub kind: ViolationKind,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// Which rule fired and where it is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl Violation {
+    pub fn new(kind: ViolationKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), rule: None, hint: None, retry_after_seconds: None }
+    }
+
+    #[must_use]
+    pub fn rule(mut self, rule: impl Into<String>) -> Self {
+        self.rule = Some(rule.into());
+        self
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// The machine-readable part, sent as `error.data`.
+    pub fn data(&self) -> Value {
+        let mut data = Map::new();
+        data.insert("violation".into(), self.kind.as_str().into());
+        for (name, text) in [("rule", &self.rule), ("hint", &self.hint)] {
+            if let Some(text) = text {
+                data.insert(name.into(), text.as_str().into());
+            }
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            data.insert("retry_after_seconds".into(), seconds.into());
+        }
+        Value::Object(data)
+    }
+
+    /// A JSON-RPC error object.
+    pub fn to_jsonrpc(&self) -> Value {
+        json!({"code": self.kind.jsonrpc_code(), "message": self.message, "data": self.data()})
+    }
+}
