@@ -1,0 +1,123 @@
+//! The log's SQLite file.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, limits::Limit};
+
+/// Tells the file from other SQLite databases: `aegi`.
+const APPLICATION: i64 = 0x6165_6769;
+pub(super) const SCHEMA: i64 = 1;
+
+/// Longer than a checkpoint by another process ever takes.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Nothing this crate writes comes near; a forged row can't make a reader allocate more.
+const LONGEST_ROW: i32 = 8 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("not an audit log")]
+    NotALog,
+    #[error("written in format {0}")]
+    Newer(i64),
+}
+
+/// Opens the log for its one writer.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
+    let mut connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY)?;
+    // Before the first pragma that writes: a newer file stays as it is.
+    let fresh = !check_format(&connection)?;
+    // Takes effect on an empty file only. Records of common length leave less of a page unused than with SQLite's own
+    // choice, and a commit writes fewer pages.
+    connection.pragma_update(None, "page_size", 8192)?;
+    // Readers of other processes go on while the writer commits. FULL: a commit is on disk when it returns.
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    // A checkpoint stops the writer for as long as two fsyncs take; this many pages are about 20,000 records.
+    connection.pragma_update(None, "wal_autocheckpoint", 2048)?;
+    // A long read keeps the write-ahead log from being reused; give the space back afterwards.
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    if fresh {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(&format!(
+            "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL) STRICT;
+             CREATE TABLE heads (size INTEGER PRIMARY KEY, body BLOB NOT NULL, signature BLOB NOT NULL,
+                 frontier BLOB NOT NULL) STRICT;
+             CREATE TABLE open_intents (call TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+             PRAGMA application_id = {APPLICATION};
+             PRAGMA user_version = {SCHEMA};"
+        ))?;
+        transaction.commit()?;
+    }
+    Ok(connection)
+}
+
+/// Opens the log for reading, whether or not a node is writing it.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
+    let attempt = |connection: rusqlite::Result<Connection>| -> Result<Connection, OpenError> {
+        let connection = connection?;
+        connection.busy_timeout(BUSY)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_ROW)?;
+        // The file may come from anywhere; nothing in its schema is to be run.
+        connection.pragma_update(None, "trusted_schema", false)?;
+        if check_format(&connection)? { Ok(connection) } else { Err(OpenError::NotALog) }
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match attempt(Connection::open_with_flags(path, flags)) {
+        // On a read-only medium SQLite can't make the files it shares with writers. Then there is no writer.
+        Err(OpenError::Sqlite(error))
+            if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+                && path.exists()
+                && !write_ahead_log(path).exists() =>
+        {
+            let uri = format!("file:{}?immutable=1", uri_path(path));
+            attempt(Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI))
+        }
+        attempted => attempted,
+    }
+}
+
+fn write_ahead_log(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn uri_path(path: &Path) -> String {
+    use std::{fmt::Write, os::unix::ffi::OsStrExt};
+    path.as_os_str().as_bytes().iter().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            // Writing to a String does not fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+        text
+    })
+}
+
+/// Whether the file is a log of ours already (and not just empty).
+fn check_format(connection: &Connection) -> Result<bool, OpenError> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, version) = (number("application_id")?, number("user_version")?);
+    let (all, ours): (i64, i64) = connection.query_row(
+        "SELECT count(*), count(*) FILTER (WHERE type = 'table' AND name IN ('entries', 'heads')) FROM sqlite_schema",
+        [],
+        |row| row.try_into(),
+    )?;
+    match (application, version) {
+        (APPLICATION, 1..=SCHEMA) if ours == 2 => Ok(true),
+        (APPLICATION, found) if found > SCHEMA => Err(OpenError::Newer(found)),
+        (0, 0) if all == 0 => Ok(false),
+        _ => Err(OpenError::NotALog),
+    }
+}

@@ -1,0 +1,182 @@
+//! The log as the plane holds it.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use aegis_core::{
+    config::AuditConfig,
+    record::{Entry, Intent},
+};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::{
+    chain::{Chain, LoadError},
+    database::{self, OpenError},
+    error::AuditError,
+    head::Head,
+    key::{AuditKey, PublicKey},
+    queue::{Append, Mark, Queue, Request},
+    verify::{Fault, FaultKind},
+    writer::{Marks, Writer},
+};
+use crate::data_dir::DataDir;
+
+/// The longest entry. Arguments are stored redacted, so real ones stay far below.
+pub const MAX_BODY: usize = 1 << 20;
+
+/// The audit log, open for writing. Clones share one writer; it ends when the last is dropped.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    queue: Arc<Queue>,
+    marks: Arc<Marks>,
+    public_key: PublicKey,
+    unfinished: Vec<Intent>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue.begin_closing();
+    }
+}
+
+/// How far the log has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries on disk.
+    pub entries: u64,
+    /// Of these, how many the last signed head covers.
+    pub sealed: u64,
+}
+
+impl AuditLog {
+    /// Opens the log of this data directory, making log and key on first use. Blocks; call it before serving, or on
+    /// a thread for blocking work.
+    pub fn open(data: &DataDir, config: &AuditConfig) -> Result<Self, AuditError> {
+        let path = data.audit_database();
+        let sqlite = |source| AuditError::Unopenable { path: path.clone(), source: Arc::new(source) };
+        data.reserve(&path)?;
+        let connection = database::open_writer(&path).map_err(|error| match error {
+            OpenError::Sqlite(source) => sqlite(source),
+            OpenError::NotALog => AuditError::NotALog { path: path.clone() },
+            OpenError::Newer(found) => {
+                AuditError::Newer { path: path.clone(), found, known: database::SCHEMA }
+            }
+        })?;
+        let signed = connection.query_row("SELECT EXISTS (SELECT 1 FROM heads)", [], |row| row.get(0));
+        let key = AuditKey::open(data, signed.map_err(sqlite)?)?;
+        let chain = Chain::load(&connection, key.public()).map_err(|error| failed(&path, error))?;
+        let unfinished = unfinished(&connection).map_err(|error| failed(&path, error))?;
+
+        let (queue, marks) = (Arc::new(Queue::new()), Arc::default());
+        let handle = Handle {
+            queue: Arc::clone(&queue),
+            marks: Arc::clone(&marks),
+            public_key: key.public().clone(),
+            unfinished,
+        };
+        let writer = Writer::new((connection, chain), key, queue, marks, config, data.clone());
+        std::thread::Builder::new()
+            .name("audit-writer".into())
+            .spawn(move || writer.run())
+            .map_err(|error| AuditError::NoThread(Arc::new(error)))?;
+        Ok(Self { handle: Arc::new(handle) })
+    }
+
+    /// Takes an entry on. It is on disk within a fraction of a second, but may be lost if the node dies before.
+    /// Waits only while the queue is full.
+    pub async fn record(&self, entry: &Entry) -> Result<(), AuditError> {
+        let (body, mark) = serialise(entry)?;
+        self.handle.queue.append(Append { body, mark, answer: None }).await
+    }
+
+    /// Writes an entry and returns its number once it is on disk. After an error the entry is not in the log and
+    /// will not be put there; after a cancellation it may be.
+    pub async fn record_durable(&self, entry: &Entry) -> Result<u64, AuditError> {
+        let (body, mark) = serialise(entry)?;
+        let (answer, answered) = oneshot::channel();
+        self.handle.queue.append(Append { body, mark, answer: Some(answer) }).await?;
+        answered.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// Signs a head over everything queued so far, or returns the last one when nothing has come since.
+    pub async fn seal(&self) -> Result<Head, AuditError> {
+        self.health()?;
+        let (answer, answered) = oneshot::channel();
+        self.handle.queue.push(Request::Seal(answer))?;
+        answered.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// An error while nothing can be recorded; calls must then be refused.
+    pub fn health(&self) -> Result<(), AuditError> {
+        self.handle.queue.health()
+    }
+
+    /// Calls that had begun and not ended when the node last stopped. Each wants a record that says so.
+    pub fn unfinished_intents(&self) -> &[Intent] {
+        &self.handle.unfinished
+    }
+
+    pub fn progress(&self) -> Progress {
+        Progress {
+            sealed: self.handle.marks.sealed.load(Ordering::Acquire),
+            entries: self.handle.marks.size.load(Ordering::Acquire),
+        }
+    }
+
+    pub fn public_key(&self) -> &PublicKey {
+        &self.handle.public_key
+    }
+
+    /// Writes what is queued, signs a last head, and lets go of the files and of the data directory. Dropping the
+    /// last clone does the same, without anybody learning whether it succeeded.
+    pub async fn close(&self) -> Result<(), AuditError> {
+        self.handle.queue.close().await.map_err(|_| AuditError::Closed)?
+    }
+}
+
+fn serialise(entry: &Entry) -> Result<(Vec<u8>, Mark), AuditError> {
+    let body = serde_json::to_vec(entry).map_err(|error| AuditError::Unserialisable(Arc::new(error)))?;
+    if body.len() > MAX_BODY {
+        return Err(AuditError::TooLarge { bytes: body.len() });
+    }
+    let mark = match entry {
+        Entry::Intent(intent) => Mark::Begins(intent.call),
+        Entry::Call(record) => Mark::Ends(record.call),
+        Entry::Node(_) => Mark::Neither,
+    };
+    Ok((body, mark))
+}
+
+fn failed(path: &Path, error: LoadError) -> AuditError {
+    match error {
+        LoadError::Sqlite(source) => {
+            AuditError::Unopenable { path: path.to_owned(), source: Arc::new(source) }
+        }
+        LoadError::Damaged(fault) => AuditError::Damaged { path: path.to_owned(), fault },
+    }
+}
+
+fn unfinished(connection: &Connection) -> Result<Vec<Intent>, LoadError> {
+    let mut statement = connection.prepare(
+        "SELECT open_intents.seq, body FROM open_intents LEFT JOIN entries USING (seq) ORDER BY open_intents.seq",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut intents = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (seq, body) = (row.get::<_, u64>(0)?, row.get_ref(1)?);
+        let body = body.as_blob().map_err(|_| Fault::at(seq, FaultKind::Removed))?;
+        match serde_json::from_slice(body) {
+            Ok(Entry::Intent(intent)) => intents.push(intent),
+            _ => return Err(Fault::at(seq, FaultKind::Changed).into()),
+        }
+    }
+    Ok(intents)
+}

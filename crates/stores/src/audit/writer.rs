@@ -1,0 +1,335 @@
+//! The thread that writes the log: everything that has queued goes into one transaction, one fsync for all.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use aegis_core::{
+    Timestamp,
+    config::AuditConfig,
+    record::{Entry, NodeRecord},
+};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use serde_json::Map;
+
+use super::{
+    chain::{Chain, LoadError},
+    error::AuditError,
+    head::Head,
+    key::AuditKey,
+    queue::{Answer, Append, Mark, Queue, Request},
+};
+use crate::data_dir::DataDir;
+
+/// Pauses between attempts while the log can't be written.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// However slow the disk, nobody waits longer than this for others to share a commit with.
+const MOST_PATIENCE: Duration = Duration::from_millis(1);
+
+/// How far the log has got, for whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub(super) size: AtomicU64,
+    pub(super) sealed: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    connection: Connection,
+    key: AuditKey,
+    queue: Arc<Queue>,
+    marks: Arc<Marks>,
+    chain: Chain,
+    head_every: Duration,
+    head_every_entries: u64,
+    head_at: Instant,
+    /// Taken on without anybody waiting, and not yet on disk because of an outage.
+    kept: Vec<Append>,
+    outage: Option<Outage>,
+    /// How many waited for the last commit, and how long it took.
+    crowd: usize,
+    commit_time: Duration,
+    /// Held so that no other process writes while this one may.
+    data: DataDir,
+}
+
+/// A time during which nothing could be written.
+#[derive(Debug)]
+struct Outage {
+    since: Timestamp,
+    error: AuditError,
+    /// Entries that were refused because of it.
+    refused: u64,
+    retry_at: Instant,
+    pause: Duration,
+}
+
+/// Why a head may be wanted now, besides the number of entries.
+#[derive(Debug)]
+struct Sealing {
+    asked: bool,
+    due: bool,
+}
+
+impl Writer {
+    pub(super) fn new(
+        (connection, chain): (Connection, Chain),
+        key: AuditKey,
+        queue: Arc<Queue>,
+        marks: Arc<Marks>,
+        config: &AuditConfig,
+        data: DataDir,
+    ) -> Self {
+        marks.size.store(chain.size(), Ordering::Release);
+        marks.sealed.store(chain.sealed(), Ordering::Release);
+        Self {
+            connection,
+            key,
+            queue,
+            marks,
+            chain,
+            head_every: config.head_every.0,
+            head_every_entries: u64::from(config.head_every_entries.max(1)),
+            head_at: Instant::now(),
+            kept: Vec::new(),
+            outage: None,
+            crowd: 0,
+            commit_time: Duration::ZERO,
+            data,
+        }
+    }
+
+    /// Runs until the queue closes, or this thread panics; either way, whoever waits learns it.
+    pub(super) fn run(mut self) {
+        struct Ended(Arc<Queue>);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                self.0.end(Err(AuditError::Closed));
+            }
+        }
+        let ended = Ended(self.queue.clone());
+        loop {
+            let patience = (self.commit_time / 2).min(MOST_PATIENCE);
+            let work = self.queue.take(self.due(), self.crowd, patience);
+            self.serve(work.requests, work.closing);
+            if work.closing {
+                break;
+            }
+        }
+        let result = match &self.outage {
+            None => Ok(()),
+            Some(outage) => {
+                let lost = self.kept.len();
+                tracing::error!(lost, error = %outage.error, "the audit log closed with entries it could not write");
+                Err(outage.error.clone())
+            }
+        };
+        let Self { connection, data, .. } = self;
+        if let Err((_, error)) = connection.close() {
+            // Nothing is lost: what was committed is in the write-ahead log.
+            tracing::warn!(%error, "the audit log's file did not close cleanly");
+        }
+        drop(data);
+        ended.0.end(result);
+    }
+
+    /// When there is something to do although nobody asks.
+    fn due(&self) -> Option<Instant> {
+        match &self.outage {
+            Some(outage) => Some(outage.retry_at),
+            None if self.chain.size() > self.chain.sealed() => self.head_at.checked_add(self.head_every),
+            None => None,
+        }
+    }
+
+    fn serve(&mut self, requests: Vec<Request>, closing: bool) {
+        let mut appends = std::mem::take(&mut self.kept);
+        let mut seals = Vec::new();
+        for request in requests {
+            match request {
+                Request::Append(append) => appends.push(append),
+                Request::Seal(answer) => seals.push(answer),
+            }
+        }
+        let now = Instant::now();
+        if let Some(outage) = &self.outage
+            && now < outage.retry_at
+            && !closing
+        {
+            let error = outage.error.clone();
+            self.refuse(appends, seals, &error);
+            return;
+        }
+        let sealing =
+            Sealing { asked: !seals.is_empty(), due: closing || self.due().is_some_and(|due| due <= now) };
+        self.crowd = appends.iter().filter(|append| append.answer.is_some()).count();
+        match self.write(&appends, &sealing) {
+            Ok(first) => {
+                self.commit_time = now.elapsed();
+                self.answer(appends, seals, first);
+            }
+            Err(error) => {
+                self.fail(error.clone());
+                self.refuse(appends, seals, &error);
+            }
+        }
+    }
+
+    /// Commits the entries and, where due, a head. Returns the number of the first entry.
+    fn write(&mut self, appends: &[Append], sealing: &Sealing) -> Result<u64, AuditError> {
+        let unwritable = |error| AuditError::Unwritable(Arc::new(error));
+        let mut chain = match &self.outage {
+            None => self.chain.clone(),
+            // A commit that reported failure may have reached the disk all the same. The disk says what is so.
+            Some(_) => Chain::load(&self.connection, self.key.public()).map_err(|error| match error {
+                LoadError::Sqlite(error) => unwritable(error),
+                LoadError::Damaged(fault) => AuditError::Damaged { path: self.data.audit_database(), fault },
+            })?,
+        };
+        let first = chain.size() + 1;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unwritable)?;
+        insert(&transaction, &mut chain, appends).map_err(unwritable)?;
+        if let Some(outage) = &self.outage {
+            insert(&transaction, &mut chain, &[outage.record()?]).map_err(unwritable)?;
+        }
+        let unsealed = chain.size() - chain.sealed();
+        let due = sealing.asked || sealing.due || unsealed >= self.head_every_entries;
+        // A head over the empty log is only for those who ask.
+        let signed = (due && unsealed > 0) || (sealing.asked && chain.head.is_none());
+        if signed {
+            let head = Head::sign(&chain.frontier, Timestamp::now(), &self.key);
+            insert_head(&transaction, &head, &chain).map_err(unwritable)?;
+            chain.head = Some(head);
+        }
+        transaction.commit().map_err(unwritable)?;
+        if signed {
+            self.head_at = Instant::now();
+        }
+        self.chain = chain;
+        self.marks.size.store(self.chain.size(), Ordering::Release);
+        self.marks.sealed.store(self.chain.sealed(), Ordering::Release);
+        if let Some(outage) = self.outage.take() {
+            tracing::info!(since = %outage.since, refused = outage.refused, "the audit log can be written again");
+            self.queue.set_fault(None);
+        }
+        Ok(first)
+    }
+
+    fn answer(&self, appends: Vec<Append>, seals: Vec<Answer<Head>>, first: u64) {
+        let mut bytes = 0;
+        for (seq, append) in (first..).zip(appends) {
+            bytes += append.body.len();
+            if let Some(answer) = append.answer {
+                // A caller who went away does not undo the record.
+                drop(answer.send(Ok(seq)));
+            }
+        }
+        for seal in seals {
+            if let Some(head) = &self.chain.head {
+                drop(seal.send(Ok(head.clone())));
+            }
+        }
+        self.queue.release(bytes);
+    }
+
+    fn fail(&mut self, error: AuditError) {
+        let retry_at = |pause| Instant::now() + pause;
+        match &mut self.outage {
+            None => {
+                tracing::error!(%error, "the audit log can't be written; calls are refused until it can");
+                self.outage = Some(Outage {
+                    since: Timestamp::now(),
+                    error: error.clone(),
+                    refused: 0,
+                    retry_at: retry_at(FIRST_PAUSE),
+                    pause: FIRST_PAUSE,
+                });
+            }
+            Some(outage) => {
+                outage.error = error.clone();
+                outage.pause = (outage.pause * 2).min(LONGEST_PAUSE);
+                outage.retry_at = retry_at(outage.pause);
+            }
+        }
+        self.queue.set_fault(Some(error));
+    }
+
+    /// Tells those who wait; keeps what nobody waits for, since it was taken on already.
+    fn refuse(&mut self, appends: Vec<Append>, seals: Vec<Answer<Head>>, error: &AuditError) {
+        let (mut bytes, mut refused) = (0, 0);
+        for append in appends {
+            match append.answer {
+                None => self.kept.push(append),
+                Some(answer) => {
+                    bytes += append.body.len();
+                    refused += 1;
+                    drop(answer.send(Err(error.clone())));
+                }
+            }
+        }
+        for seal in seals {
+            drop(seal.send(Err(error.clone())));
+        }
+        if let Some(outage) = &mut self.outage {
+            outage.refused += refused;
+        }
+        self.queue.release(bytes);
+    }
+}
+
+impl Outage {
+    /// The outage is part of the record. Writing this entry is also what shows that it is over.
+    fn record(&self) -> Result<Append, AuditError> {
+        let mut detail = Map::new();
+        detail.insert("since".into(), self.since.to_string().into());
+        detail.insert("refused_entries".into(), self.refused.into());
+        detail.insert("error".into(), self.error.to_string().into());
+        let record =
+            NodeRecord { time: Timestamp::now(), action: "audit-recovered".into(), caller: None, detail };
+        let body = serde_json::to_vec(&Entry::Node(record))
+            .map_err(|error| AuditError::Unserialisable(Arc::new(error)))?;
+        Ok(Append { body, mark: Mark::Neither, answer: None })
+    }
+}
+
+fn insert(transaction: &Transaction<'_>, chain: &mut Chain, appends: &[Append]) -> rusqlite::Result<()> {
+    let mut entry =
+        transaction.prepare_cached("INSERT INTO entries (seq, body, hash) VALUES (?1, ?2, ?3)")?;
+    for append in appends {
+        let seq = chain.append(&append.body);
+        entry.execute((seq, &append.body, chain.last.as_bytes()))?;
+        match append.mark {
+            Mark::Begins(call) => {
+                transaction
+                    .prepare_cached("INSERT OR REPLACE INTO open_intents (call, seq) VALUES (?1, ?2)")?
+                    .execute((call.to_string(), seq))?;
+            }
+            Mark::Ends(call) => {
+                transaction
+                    .prepare_cached("DELETE FROM open_intents WHERE call = ?1")?
+                    .execute([call.to_string()])?;
+            }
+            Mark::Neither => {}
+        }
+    }
+    Ok(())
+}
+
+fn insert_head(transaction: &Transaction<'_>, head: &Head, chain: &Chain) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO heads (size, body, signature, frontier) VALUES (?1, ?2, ?3, ?4)")?
+        .execute((
+            head.size,
+            head.text().as_bytes(),
+            &head.signature.as_bytes()[..],
+            chain.frontier.to_bytes(),
+        ))?;
+    Ok(())
+}
