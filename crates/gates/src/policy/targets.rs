@@ -1,0 +1,134 @@
+//! What a call touches, read out of its arguments once by what the tool's catalog entry declares.
+
+use aegis_core::{
+    ToolSpec, Violation, ViolationKind, VolumePath,
+    config::{Capability, security_context::DenyTarget},
+    path::BadPath,
+    tool::Target,
+};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::commands::{self, CommandLine};
+
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    paths: Vec<VolumePath>,
+    hosts: Vec<String>,
+    commands: Vec<CommandLine>,
+}
+
+impl Targets {
+    /// A target that can't be read is refused here: an argument that names a path must name one.
+    pub(super) fn of(tool: &ToolSpec, arguments: &Map<String, Value>) -> Result<Self, Violation> {
+        let mut targets = Self::default();
+        let text = |argument: &str| arguments.get(argument).and_then(Value::as_str);
+        for target in &tool.targets {
+            match target {
+                Target::Path { argument } => {
+                    if let Some(text) = text(argument) {
+                        targets
+                            .paths
+                            .push(VolumePath::parse(text).map_err(|error| bad_path(tool, argument, &error))?);
+                    }
+                }
+                Target::Url { argument } => {
+                    if let Some(text) = text(argument) {
+                        targets
+                            .hosts
+                            .push(host_of(text).map_err(|reason| unreadable(tool, argument, &reason))?);
+                    }
+                }
+                Target::Host { host } => targets.hosts.push(host.clone()),
+                Target::Command { command, args } => {
+                    if let Some(line) = text(command) {
+                        let args: Option<Vec<String>> = arguments.get(args.as_ref()).and_then(|args| {
+                            args.as_array()?.iter().map(|arg| arg.as_str().map(str::to_owned)).collect()
+                        });
+                        let line = CommandLine::parse(line, args.as_deref()).ok_or_else(|| {
+                            unreadable(tool, command, "it is empty or has an unclosed quote")
+                        })?;
+                        targets.commands.push(line);
+                    }
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Whether any of the targets is what a deny entry is about.
+    pub(super) fn touch(&self, denied: &DenyTarget) -> bool {
+        match denied {
+            DenyTarget::Path(prefix) => self.paths.iter().any(|path| prefix.covers(path)),
+            DenyTarget::Name(pattern) => {
+                self.hosts.iter().any(|host| pattern.matches(host))
+                    || self.commands.iter().any(|command| pattern.matches(&command.program))
+            }
+        }
+    }
+
+    /// Whether every target lies within the capability's allowlists.
+    pub(super) fn within(
+        &self,
+        capability: &Capability,
+        tool: &ToolSpec,
+        place: &str,
+    ) -> Result<(), Violation> {
+        if let Some(prefixes) = &capability.path_allowlist
+            && let Some(path) =
+                self.paths.iter().find(|path| !prefixes.iter().any(|prefix| prefix.covers(path)))
+        {
+            return Err(Violation::new(
+                ViolationKind::PathOutsideBoundary,
+                format!("`{path}` is under no directory that `{}` may touch", tool.name),
+            )
+            .rule(format!("{place}.path_allowlist"))
+            .hint("use a path under the allowed directories; relative paths start at /workspace"));
+        }
+        if let Some(patterns) = &capability.domain_allowlist
+            && let Some(host) =
+                self.hosts.iter().find(|host| !patterns.iter().any(|pattern| pattern.matches(host)))
+        {
+            return Err(Violation::new(
+                ViolationKind::DomainNotAllowed,
+                format!("`{host}` is no domain that `{}` may talk to", tool.name),
+            )
+            .rule(format!("{place}.domain_allowlist"))
+            .hint("an operator can add the domain to the allowlist"));
+        }
+        self.commands.iter().try_for_each(|command| commands::within(capability, command, place))
+    }
+}
+
+fn host_of(text: &str) -> Result<String, String> {
+    let url = Url::parse(text).map_err(|error| format!("it is no URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("the scheme must be http or https, not {}", url.scheme()));
+    }
+    match url.host_str() {
+        Some(host) if !host.is_empty() => Ok(aegis_core::domain::normal_host(host)),
+        _ => Err("it names no host".into()),
+    }
+}
+
+fn bad_path(tool: &ToolSpec, argument: &str, error: &BadPath) -> Violation {
+    if *error == BadPath::Traversal {
+        return Violation::new(
+            ViolationKind::PathTraversalAttempt,
+            format!("`{argument}` of `{}` has a `..` component", tool.name),
+        )
+        .rule("`..` is refused in every path, by every context")
+        .hint("name the file by its path from /workspace");
+    }
+    unreadable(tool, argument, &error.to_string())
+}
+
+fn unreadable(tool: &ToolSpec, argument: &str, reason: &str) -> Violation {
+    Violation::new(
+        ViolationKind::InvalidArguments,
+        format!(
+            "Invalid tool arguments: field '{argument}' can't be used: {reason} for tool '{}'",
+            tool.name
+        ),
+    )
+}
