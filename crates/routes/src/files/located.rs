@@ -1,0 +1,101 @@
+//! A call's path, found in the caller's mounts.
+
+use std::sync::Arc;
+
+use aegis_core::{Event, VolumePath, event::EventName, id::TenantId};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    error::FileError,
+    place::Place,
+    search::{Found, Query, Search},
+    storage::{Entry, Listing},
+    volume::{Mounts, Volume, holding, mounted_below},
+};
+
+/// What a call wants, before its volume is known.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) path: VolumePath,
+    pub(super) free_from: usize,
+    pub(super) tenant: TenantId,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Asked {
+    pub(super) fn locate(self, mounts: Mounts) -> Result<Located, FileError> {
+        let volume = holding(&mounts, &self.path)?.clone();
+        let place = Place::new(self.path, &volume.mount_path, self.free_from)?;
+        Ok(Located { mounts, volume, place, cancel: self.cancel })
+    }
+}
+
+/// A path, and the volume it is in.
+#[derive(Debug)]
+pub(super) struct Located {
+    pub(super) mounts: Mounts,
+    pub(super) volume: Arc<Volume>,
+    pub(super) place: Place,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Located {
+    pub(super) fn event(&self, name: EventName) -> Event {
+        Event::new(name).with("path", self.place.path().as_str()).with("volume", self.volume.id.as_str())
+    }
+
+    pub(super) fn into_path(self) -> VolumePath {
+        self.place.into_path()
+    }
+
+    /// With the mount points of other volumes among the entries.
+    pub(super) fn list(&self, limit: usize) -> Result<Listing, FileError> {
+        let mut mounted: Vec<&str> = mounted_below(&self.mounts, self.place.path())
+            .map(|(rest, _)| rest.split_once('/').map_or(rest, |(first, _)| first))
+            .collect();
+        mounted.sort_unstable();
+        mounted.dedup();
+        let mut listing = match self.volume.storage.list(&self.place, limit, &self.cancel) {
+            // A directory that is there only because something is mounted below it.
+            Err(FileError::NotFound) if !mounted.is_empty() => Listing::default(),
+            listing => listing?,
+        };
+        for name in mounted {
+            let entry = Entry { name: name.into(), is_directory: true, is_symlink: false };
+            match listing.entries.binary_search_by(|listed| listed.name.as_slice().cmp(name.as_bytes())) {
+                Ok(same) => listing.entries[same] = entry,
+                Err(index) => {
+                    listing.entries.insert(index, entry);
+                    listing.total += 1;
+                }
+            }
+        }
+        listing.entries.truncate(limit);
+        Ok(listing)
+    }
+
+    /// With the volumes that are mounted below.
+    pub(super) fn search(
+        &self,
+        query: &Query,
+        limit: usize,
+        honour_ignore_files: bool,
+    ) -> Result<Found, FileError> {
+        let mounted: Vec<(&str, &Arc<Volume>)> = mounted_below(&self.mounts, self.place.path()).collect();
+        let covered: Vec<String> = mounted.iter().map(|(rest, _)| (*rest).to_owned()).collect();
+        let search =
+            Search { query, limit, prefix: "", covered: &covered, honour_ignore_files, cancel: &self.cancel };
+        let mut found = match self.volume.storage.search(&self.place, &search) {
+            Err(FileError::NotFound) if !mounted.is_empty() => Found::default(),
+            found => found?,
+        };
+        for (rest, volume) in mounted {
+            let covered: Vec<String> =
+                mounted_below(&self.mounts, &volume.mount_path).map(|(rest, _)| rest.to_owned()).collect();
+            let search = Search { covered: &covered, prefix: rest, limit: limit - found.hits, ..search };
+            found.absorb(rest, volume.storage.search(&Place::root(&volume.mount_path), &search)?);
+        }
+        found.files.sort_unstable();
+        Ok(found)
+    }
+}

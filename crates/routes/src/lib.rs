@@ -1,0 +1,11 @@
+//! Routes carry calls out. Each tool has one file under `tools/`; what several tools share has a room of its own:
+//! `files` (volumes that the kernel confines) and `egress` (HTTP that goes only where it may).
+
+pub mod catalog;
+pub mod egress;
+pub mod files;
+pub mod tool;
+pub mod tools;
+
+pub use catalog::Catalog;
+pub use tool::{Answer, Facts, Run, Tool};

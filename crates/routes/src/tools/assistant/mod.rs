@@ -1,0 +1,5 @@
+//! Tools of the `assistant` group.
+
+pub mod http_fetch;
+pub mod local_file_read;
+pub mod web_search;

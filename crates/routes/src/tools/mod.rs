@@ -1,0 +1,6 @@
+//! One tool, one file, one line in its group's list.
+
+pub mod aegis;
+pub mod assistant;
+pub mod fs;
+pub mod web;

@@ -1,0 +1,33 @@
+//! What tests of routes share.
+
+use aegis_core::{
+    Caller, Door, Gate, GateVerdict, Grant, Permit, ToolSpec,
+    caller::Tier,
+    id::{CallId, ContextName, CredentialId, TenantId, UserId},
+    tool::Directory,
+};
+
+/// A permit as the plane would give it.
+#[allow(clippy::disallowed_methods, reason = "these tests stand where the plane stands")]
+pub(crate) fn permit(tenant: &str, grant: Grant) -> Permit {
+    let caller = Caller {
+        tenant: TenantId::new(tenant),
+        user: UserId::new("someone"),
+        tier: Tier::User,
+        context: ContextName::new("workspace"),
+        credential: CredentialId::new("credential"),
+        door: Door::Cli,
+        session: None,
+    };
+    let verdicts = Gate::REQUIRED.map(GateVerdict::pass);
+    Permit::grant(CallId::fresh(), caller, grant, &verdicts).unwrap()
+}
+
+/// Knows no tools.
+pub(crate) struct EmptyDirectory;
+
+impl Directory for EmptyDirectory {
+    fn visible(&self, _: &Caller) -> Vec<std::sync::Arc<ToolSpec>> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,24 @@
+//! The files route through its tools, on real files.
+
+// Only what is marked as a test may unwrap, and what tests share is not inside one.
+#[cfg(test)]
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(test)]
+mod confinement;
+#[cfg(test)]
+mod deletes;
+#[cfg(test)]
+mod edits;
+#[cfg(test)]
+mod lists;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod reads;
+#[cfg(test)]
+mod searches;
+#[cfg(test)]
+mod volumes;
+#[cfg(test)]
+mod writes;
