@@ -1,0 +1,233 @@
+//! What is checked before any protocol is spoken: is this request meant for us, is there room for it, who sends it.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use aegis_core::{Caller, Door, Violation, ViolationKind, id::SessionId};
+use axum::{
+    body::Body,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use tokio::sync::Semaphore;
+
+use crate::{Doors, wire};
+
+/// Names the context an operator wants to act in.
+pub(crate) const CONTEXT_HEADER: &str = "aegis-context";
+
+/// Refuses requests that a browser was tricked into sending (DNS rebinding, cross-site): the `Host` must be ours, and
+/// an `Origin`, if there is one, must be listed or be ours.
+pub(crate) async fn host_and_origin(
+    State(doors): State<Arc<Doors>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str())
+        .or_else(|| request.headers().get(header::HOST).and_then(|host| host.to_str().ok()));
+    if !host.is_some_and(|host| host_is_ours(&doors, host)) {
+        return forbidden("Host", host, "spec.network.allowed_hosts");
+    }
+    if let Some(origin) = request.headers().get(header::ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        if !origin_is_ours(&doors, origin) {
+            return forbidden("Origin", Some(origin), "spec.network.allowed_origins");
+        }
+    }
+    next.run(request).await
+}
+
+fn host_is_ours(doors: &Doors, host: &str) -> bool {
+    let name = host_name(host);
+    let listen = doors.network.listen.ip();
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || address == listen)
+        || doors.network.allowed_hosts.iter().any(|allowed| {
+            allowed.eq_ignore_ascii_case(host) || host_name(allowed).eq_ignore_ascii_case(name)
+        })
+}
+
+fn origin_is_ours(doors: &Doors, origin: &str) -> bool {
+    doors.network.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
+        || origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"))
+            .is_some_and(|host| host_is_ours(doors, host))
+}
+
+/// The host without port and brackets.
+fn host_name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.contains(':') => name,
+        _ => host,
+    }
+}
+
+fn forbidden(what: &str, value: Option<&str>, rule: &str) -> Response {
+    let shown: String = value.unwrap_or("(none)").chars().take(100).collect();
+    let violation =
+        Violation::new(ViolationKind::MalformedRequest, format!("the {what} `{shown}` is not this node's"))
+            .rule(rule)
+            .hint("this guards against DNS rebinding; list the name if it is yours");
+    wire::refusal_with_status(&violation, StatusCode::FORBIDDEN)
+}
+
+/// A request's body must be complete by then.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Larger bodies are taken only from callers that are known: memory is not for strangers.
+const STRANGERS_BODY: u64 = 64 << 10;
+
+/// Reads the whole body before anybody looks at it: too large, too slow and half-sent bodies end here, and a
+/// handler that has one never waits for the network.
+pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request, next: Next) -> Response {
+    let limit = usize::try_from(doors.network.max_body.0).unwrap_or(usize::MAX);
+    let (parts, body) = request.into_parts();
+    let announced = parts
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
+        .unwrap_or(0);
+    if announced > limit as u64 {
+        return too_large(limit);
+    }
+    if (announced > STRANGERS_BODY || parts.headers.contains_key(header::TRANSFER_ENCODING))
+        && let Err(violation) = caller(&doors, &parts.headers, Door::Rest, None).await
+    {
+        return wire::refusal(&violation);
+    }
+    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => {
+            let mut request = Request::from_parts(parts, Body::from(bytes));
+            DefaultBodyLimit::disable().apply(&mut request);
+            next.run(request).await
+        }
+        Ok(Err(error)) if is_over_limit(&error) => too_large(limit),
+        Ok(Err(error)) => wire::refusal(&Violation::new(
+            ViolationKind::MalformedRequest,
+            format!("the body did not arrive whole: {error}"),
+        )),
+        Err(_) => wire::refusal_with_status(
+            &Violation::new(ViolationKind::MalformedRequest, "the body took too long to arrive"),
+            StatusCode::REQUEST_TIMEOUT,
+        ),
+    }
+}
+
+fn is_over_limit(error: &axum::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+}
+
+fn too_large(limit: usize) -> Response {
+    wire::refusal(
+        &Violation::new(ViolationKind::RequestTooLarge, format!("the body is larger than {limit} bytes"))
+            .rule("spec.network.max_body"),
+    )
+}
+
+/// How many requests may be in work at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Crowd {
+    doors: Arc<Doors>,
+    places: Arc<Semaphore>,
+}
+
+impl Crowd {
+    pub(crate) fn new(doors: &Arc<Doors>) -> Self {
+        let places = doors.network.max_concurrent_requests as usize;
+        Self { doors: Arc::clone(doors), places: Arc::new(Semaphore::new(places)) }
+    }
+}
+
+pub(crate) async fn crowd(State(crowd): State<Crowd>, request: Request, next: Next) -> Response {
+    if crowd.doors.stopping.is_cancelled() {
+        return wire::refusal(
+            &Violation::new(ViolationKind::ShuttingDown, "the node is stopping").retry_after(5),
+        );
+    }
+    let Ok(_place) = crowd.places.try_acquire() else {
+        let full = Violation::new(ViolationKind::Overloaded, "too many requests are in work")
+            .rule("spec.network.max_concurrent_requests")
+            .hint("try again shortly")
+            .retry_after(1);
+        crowd.doors.plane.meters().refused(full.kind);
+        return wire::refusal(&full);
+    };
+    next.run(request).await
+}
+
+/// The caller behind a request's bearer token.
+pub(crate) async fn caller(
+    doors: &Doors,
+    headers: &HeaderMap,
+    door: Door,
+    session: Option<SessionId>,
+) -> Result<Caller, Violation> {
+    let caller = doors.identity.bearer(bearer(headers), door, session).await;
+    if let Err(violation) = &caller {
+        doors.plane.meters().refused(violation.kind);
+    }
+    caller
+}
+
+/// An operator may act as a user of some context, to try a policy out or to do less by mistake. Nobody else can
+/// choose a context, and nobody can choose a tier.
+pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Violation> {
+    let Some(context) = headers.get(CONTEXT_HEADER) else { return Ok(caller) };
+    if caller.tier != aegis_core::Tier::Operator {
+        return Err(Violation::new(ViolationKind::OperatorOnly, "only an operator can choose a context"));
+    }
+    let context = context.to_str().unwrap_or_default();
+    let contexts = doors.plane.policy().contexts();
+    if contexts.get(context).is_none() {
+        let close = aegis_core::nearest::suggestion(context, contexts.names());
+        return Err(Violation::new(
+            ViolationKind::ToolNotAllowed,
+            format!("the security context `{context}` does not exist{close}"),
+        )
+        .rule("spec.security_contexts"));
+    }
+    if context != caller.context.as_str() {
+        caller.context = context.into();
+        caller.tier = aegis_core::Tier::User;
+    }
+    Ok(caller)
+}
+
+/// As [`caller`], for operations that only operators may do.
+pub(crate) async fn operator(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
+    let caller = caller(doors, headers, Door::Rest, None).await?;
+    if caller.tier == aegis_core::Tier::Operator {
+        return Ok(caller);
+    }
+    doors.plane.meters().refused(ViolationKind::OperatorOnly);
+    Err(Violation::new(ViolationKind::OperatorOnly, "this operation is for operators")
+        .hint("use the token in DATA/operator.token"))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A violation as an HTTP answer.
+pub(crate) struct Refused(pub(crate) Violation);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        wire::refusal(&self.0)
+    }
+}
+
+impl From<Violation> for Refused {
+    fn from(violation: Violation) -> Self {
+        Self(violation)
+    }
+}

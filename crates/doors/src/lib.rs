@@ -1,0 +1,44 @@
+//! Doors let calls in: they authenticate, build a `Caller` and a `Call`, hand both to the plane, and put its reply
+//! into the words of their protocol. A door decides nothing.
+
+mod guard;
+pub mod mcp;
+mod rest;
+pub mod serve;
+mod wire;
+
+use std::sync::Arc;
+
+use aegis_core::config::NetworkConfig;
+use aegis_gates::IdentityGate;
+use aegis_plane::Plane;
+use aegis_stores::registry::Registry;
+use axum::{Router, middleware};
+use tokio_util::sync::CancellationToken;
+
+/// What every door needs.
+#[derive(Debug)]
+pub struct Doors {
+    pub plane: Arc<Plane>,
+    pub identity: IdentityGate,
+    pub registry: Registry,
+    pub network: NetworkConfig,
+    /// The node's name, shown to clients.
+    pub name: String,
+    pub version: &'static str,
+    /// Cancelled when the node begins to stop: long-lived streams end, new work is refused.
+    pub stopping: CancellationToken,
+}
+
+/// Everything that is served over HTTP.
+pub fn router(doors: &Arc<Doors>) -> Router {
+    let open = rest::open(doors);
+    let guarded = Router::new()
+        .merge(mcp::routes(doors))
+        .merge(rest::routes(doors))
+        .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::whole_body))
+        .layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd));
+    open.merge(guarded)
+        .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::host_and_origin))
+        .fallback(rest::not_found)
+}

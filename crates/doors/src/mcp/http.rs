@@ -1,0 +1,437 @@
+//! Streamable HTTP. Authentication comes before anything of JSON-RPC; Host and Origin were checked before that.
+
+use std::{convert::Infallible, sync::Arc};
+
+use aegis_core::{Caller, Door};
+use axum::{
+    body::{Body, to_bytes},
+    extract::{Request as HttpRequest, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::Response,
+};
+use futures::stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    call::Withdrawal,
+    conversation::{Conversation, Step},
+    definitions::Names,
+    era::{Era, Revision},
+    fault::{Fault, INVALID_REQUEST},
+    ladder::{self, Header, Headers},
+    message::{self, Message, Request},
+    metadata, progress,
+    session::{Session, Sessions},
+};
+use crate::guard;
+
+pub(super) const SESSION_HEADER: &str = "mcp-session-id";
+
+/// What the HTTP side keeps.
+#[derive(Debug)]
+pub(super) struct Transport {
+    pub(super) conversation: Arc<Conversation>,
+    sessions: Sessions,
+    /// Places for streams that stay open.
+    streams: Arc<Semaphore>,
+}
+
+impl Transport {
+    pub(super) fn new(conversation: Arc<Conversation>) -> Self {
+        let network = &conversation.doors.network;
+        Self {
+            sessions: Sessions::new(network.max_sessions),
+            streams: Arc::new(Semaphore::new(network.max_concurrent_requests as usize)),
+            conversation,
+        }
+    }
+
+    async fn caller(&self, parts: &Parts) -> Result<Caller, Response> {
+        let doors = &self.conversation.doors;
+        let caller = guard::caller(doors, &parts.headers, Door::McpHttp, None).await;
+        caller
+            .and_then(|caller| guard::narrowed(doors, caller, &parts.headers))
+            .map_err(|violation| metadata::challenge(doors, parts, &violation))
+    }
+
+    /// The session that a request of the older revisions names; `None` if it names none, which is allowed: everything
+    /// that matters comes with the credential.
+    fn session(&self, caller: &mut Caller, headers: &HeaderMap) -> Result<Option<Arc<Session>>, Fault> {
+        let gone = || {
+            Fault::new(
+                StatusCode::NOT_FOUND,
+                -32001,
+                "there is no such session, or it has ended; send `initialize` again",
+            )
+        };
+        match Header::of(headers, SESSION_HEADER) {
+            Header::Absent => Ok(None),
+            Header::Unusable => Err(gone()),
+            Header::Value(id) => {
+                let session = self.sessions.find(caller, id).ok_or_else(gone)?;
+                caller.session = Some(session.handle());
+                Ok(Some(session))
+            }
+        }
+    }
+}
+
+pub(super) async fn post(State(transport): State<Arc<Transport>>, request: HttpRequest) -> Response {
+    let (parts, body) = request.into_parts();
+    let caller = match transport.caller(&parts).await {
+        Ok(caller) => caller,
+        Err(response) => return response,
+    };
+    let exchange = match Exchange::new(&transport, &parts, caller) {
+        Ok(exchange) => exchange,
+        Err(refused) => return fault(&refused, None),
+    };
+    let limit = usize::try_from(transport.conversation.doors.network.max_body.0).unwrap_or(usize::MAX);
+    let body = match to_bytes(body, limit).await {
+        Ok(body) => body,
+        Err(error) => {
+            let refused = Fault::invalid_request(format!("the body did not arrive whole: {error}"));
+            return fault(&refused, None);
+        }
+    };
+    match message::text(&body) {
+        Ok(text) if message::is_batch(text) => exchange.batch(text).await,
+        Ok(text) => exchange.message(text).await,
+        Err(unreadable) => fault(&unreadable, None),
+    }
+}
+
+/// One POST on its way to an answer.
+struct Exchange<'a> {
+    transport: &'a Transport,
+    headers: &'a HeaderMap,
+    routing: Headers<'a>,
+    caller: Caller,
+    names: Names,
+    takes_events: bool,
+}
+
+impl<'a> Exchange<'a> {
+    fn new(transport: &'a Transport, parts: &'a Parts, caller: Caller) -> Result<Self, Fault> {
+        let headers = &parts.headers;
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !essence(kind).eq_ignore_ascii_case("application/json") {
+            return Err(Fault::invalid_request("send `Content-Type: application/json`")
+                .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        }
+        if !accepts(headers, "application", "json") {
+            return Err(Fault::invalid_request("send `Accept: application/json, text/event-stream`")
+                .with_status(StatusCode::NOT_ACCEPTABLE));
+        }
+        Ok(Self {
+            transport,
+            headers,
+            routing: Headers::of(headers),
+            caller,
+            names: names(parts.uri.query())?,
+            takes_events: accepts(headers, "text", "event-stream"),
+        })
+    }
+
+    async fn message(self, text: &str) -> Response {
+        let message = match Message::parse(text) {
+            Ok(message) => message,
+            Err(unreadable) => {
+                return fault(&unreadable.fault, unreadable.id.map(message::Id::as_str));
+            }
+        };
+        match message {
+            Message::Request(request) if ladder::is_modern(&request, Some(&self.routing)) => {
+                self.modern(&request).await
+            }
+            Message::Request(request) => self.legacy(&request).await,
+            Message::Response if self.routing.are_modern() => fault(
+                &Fault::invalid_request("this server asks nothing, so there is nothing to answer"),
+                None,
+            ),
+            Message::Notification { method, params } => self.notification(&method, &params),
+            Message::Response => self.notification("", &message::Params::default()),
+        }
+    }
+
+    async fn modern(self, request: &Request<'_>) -> Response {
+        let id = Some(request.id.as_str());
+        if let Err(refused) = ladder::climb(request, Some(&self.routing)) {
+            return fault(&refused, id);
+        }
+        self.answer(request, Era::Modern, Withdrawal::Disconnect).await
+    }
+
+    async fn legacy(mut self, request: &Request<'_>) -> Response {
+        if request.method == "initialize" {
+            return self.initialize(request);
+        }
+        let session = match self.transport.session(&mut self.caller, self.headers) {
+            Ok(session) => session,
+            Err(gone) => return fault(&gone, Some(request.id.as_str())),
+        };
+        let era = Era::Legacy(self.revision(session.as_deref()));
+        let withdrawal = match &session {
+            Some(session) => Withdrawal::Notification(&session.in_flight),
+            None => Withdrawal::Never,
+        };
+        self.answer(request, era, withdrawal).await
+    }
+
+    async fn answer(self, request: &Request<'_>, era: Era, withdrawal: Withdrawal<'_>) -> Response {
+        let conversation = &self.transport.conversation;
+        match conversation.request(self.caller, request, era, self.names, &withdrawal) {
+            Ok(Step::Answer(answer)) => json(answer),
+            Ok(Step::Running(running)) => {
+                progress::respond(running, self.takes_events, conversation.pace).await
+            }
+            Err(refused) => fault(&refused, Some(request.id.as_str())),
+        }
+    }
+
+    fn initialize(self, request: &Request<'_>) -> Response {
+        let id = Some(request.id.as_str());
+        let (revision, answer) = match self.transport.conversation.initialize(request) {
+            Ok(answered) => answered,
+            Err(refused) => return fault(&refused, id),
+        };
+        let session = match self.transport.sessions.begin(&self.caller, revision) {
+            Ok(session) => session,
+            Err(violation) => return fault(&Fault::of(&violation), id),
+        };
+        let mut response = json(answer);
+        if let Ok(value) = HeaderValue::from_str(session.id()) {
+            response.headers_mut().insert(SESSION_HEADER, value);
+        }
+        response
+    }
+
+    /// Takes note and says nothing. In the stateless era a notification can't withdraw a request: ids are the
+    /// clients' own choice, so one client's could be another's.
+    fn notification(mut self, method: &str, params: &message::Params<'_>) -> Response {
+        if self.routing.are_modern() || params.meta.version.is_some() {
+            return nothing();
+        }
+        match self.transport.session(&mut self.caller, self.headers) {
+            Err(gone) => fault(&gone, None),
+            Ok(session) => {
+                if method == "notifications/cancelled"
+                    && let (Some(session), Some(id)) = (session, params.cancelled())
+                {
+                    session.in_flight.withdraw(id);
+                }
+                nothing()
+            }
+        }
+    }
+
+    async fn batch(mut self, text: &str) -> Response {
+        if self.routing.are_modern() {
+            return fault(
+                &Fault::invalid_request("an array of messages is not part of this revision of MCP"),
+                None,
+            );
+        }
+        let session = match self.transport.session(&mut self.caller, self.headers) {
+            Ok(session) => session,
+            Err(gone) => return fault(&gone, None),
+        };
+        let revision = self.revision(session.as_deref());
+        let in_flight = session.as_ref().map(|session| &session.in_flight);
+        match self.transport.conversation.batch(&self.caller, text, revision, self.names, in_flight) {
+            Ok(answers) => answers.await.map_or_else(nothing, json),
+            Err(refused) => fault(&refused, None),
+        }
+    }
+
+    fn revision(&self, session: Option<&Session>) -> Revision {
+        match (session, self.routing.version) {
+            (Some(session), _) => session.revision,
+            (None, Header::Value(version)) => Revision::parse(version).unwrap_or(Revision::UNSAID),
+            (None, _) => Revision::UNSAID,
+        }
+    }
+}
+
+/// `GET`: the stream on which a server speaks unasked. Ours has nothing to say yet; it stays open until the session
+/// or the node ends, which is how a client notices at once.
+pub(super) async fn stream(State(transport): State<Arc<Transport>>, request: HttpRequest) -> Response {
+    let (parts, _) = request.into_parts();
+    let session = match transport.standing_session(&parts).await {
+        Ok(session) => session,
+        Err(response) => return response,
+    };
+    if !accepts(&parts.headers, "text", "event-stream") {
+        let refused = Fault::invalid_request("send `Accept: text/event-stream`");
+        return fault(&refused.with_status(StatusCode::NOT_ACCEPTABLE), None);
+    }
+    // Clients take this answer for "no stream here" and go on without.
+    let Ok(place) = Arc::clone(&transport.streams).try_acquire_owned() else { return no_such_method().await };
+    let open = Open {
+        _place: place,
+        closed: session.open_stream(),
+        stopping: transport.conversation.doors.stopping.clone(),
+    };
+    let quiet = transport.conversation.pace.quiet;
+    let comments = stream::unfold((open, true), move |(open, first)| async move {
+        if !first {
+            tokio::select! {
+                () = tokio::time::sleep(quiet) => {}
+                () = open.closed.cancelled() => return None,
+                () = open.stopping.cancelled() => return None,
+            }
+        }
+        Some((Ok::<_, Infallible>(progress::comment()), (open, false)))
+    });
+    events(Body::from_stream(comments))
+}
+
+struct Open {
+    _place: OwnedSemaphorePermit,
+    closed: CancellationToken,
+    stopping: CancellationToken,
+}
+
+/// `DELETE`: the client is done with its session.
+pub(super) async fn end(State(transport): State<Arc<Transport>>, request: HttpRequest) -> Response {
+    let (parts, _) = request.into_parts();
+    match transport.standing_session(&parts).await {
+        Ok(session) => {
+            transport.sessions.end(&session);
+            empty(StatusCode::NO_CONTENT)
+        }
+        Err(response) => response,
+    }
+}
+
+impl Transport {
+    /// The session that a GET or DELETE is about. Without one there is only POST.
+    async fn standing_session(&self, parts: &Parts) -> Result<Arc<Session>, Response> {
+        let mut caller = self.caller(parts).await?;
+        if Headers::of(&parts.headers).are_modern() {
+            return Err(no_such_method().await);
+        }
+        match self.session(&mut caller, &parts.headers) {
+            Ok(Some(session)) => Ok(session),
+            Ok(None) => Err(no_such_method().await),
+            Err(gone) => Err(fault(&gone, None)),
+        }
+    }
+}
+
+pub(super) async fn no_such_method() -> Response {
+    let refused = Fault::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        INVALID_REQUEST,
+        "send messages by POST; GET and DELETE are for sessions of 2025-11-25 and older",
+    );
+    let mut response = fault(&refused, None);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// `?names=plain` asks for names without dots.
+fn names(query: Option<&str>) -> Result<Names, Fault> {
+    let mut names = Names::Exact;
+    for pair in query.unwrap_or_default().split('&') {
+        match pair.split_once('=') {
+            Some(("names", "plain")) => names = Names::Plain,
+            Some(("names", "exact")) => names = Names::Exact,
+            Some(("names", _)) => {
+                return Err(Fault::invalid_request("`names` in the address can be `exact` or `plain`"));
+            }
+            _ => {}
+        }
+    }
+    Ok(names)
+}
+
+/// A media type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Whether a client takes this media type. One that says nothing takes everything.
+fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
+    let mut said = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
+    if said.peek().is_none() {
+        return true;
+    }
+    said.flat_map(|value| value.split(',')).map(essence).any(|range| {
+        range == "*/*"
+            || range.split_once('/').is_some_and(|(its_kind, its_subtype)| {
+                its_kind.eq_ignore_ascii_case(kind)
+                    && (its_subtype == "*" || its_subtype.eq_ignore_ascii_case(subtype))
+            })
+    })
+}
+
+pub(super) fn json(text: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(super) fn events(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Some proxies hold events back unless told not to.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// Taken note of; no answer follows.
+pub(super) fn nothing() -> Response {
+    empty(StatusCode::ACCEPTED)
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+pub(super) fn fault(fault: &Fault, id: Option<&str>) -> Response {
+    let mut response = json(fault.render(id));
+    *response.status_mut() = fault.status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(values: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::ACCEPT, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn accept_is_read_leniently() {
+        let both = |values: &[&'static str]| {
+            let headers = accept(values);
+            (accepts(&headers, "application", "json"), accepts(&headers, "text", "event-stream"))
+        };
+        assert_eq!(both(&[]), (true, true));
+        assert_eq!(both(&["*/*"]), (true, true));
+        assert_eq!(both(&["text/event-stream;q=0.9, Application/JSON"]), (true, true));
+        assert_eq!(both(&["application/json", "text/event-stream"]), (true, true));
+        assert_eq!(both(&["application/*"]), (true, false));
+        assert_eq!(both(&["text/html"]), (false, false));
+        assert_eq!(both(&[""]), (false, false));
+    }
+
+    #[test]
+    fn names_come_from_the_address() {
+        assert_eq!(names(None), Ok(Names::Exact));
+        assert_eq!(names(Some("a=b&names=plain")), Ok(Names::Plain));
+        assert_eq!(names(Some("names=exact")), Ok(Names::Exact));
+        assert!(names(Some("names=fancy")).is_err());
+    }
+}

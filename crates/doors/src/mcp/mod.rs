@@ -1,0 +1,50 @@
+//! The MCP door: Streamable HTTP at `/mcp` and newline-delimited JSON on stdio, for every revision from 2024-11-05 to
+//! 2026-07-28.
+//!
+//! A message is read (`message`), found to be of one era or the other (`ladder`, `era`), and answered by the
+//! `conversation`, which knows nothing of what carries it. `http` and [`stdio`] carry; [`bridge`] carries stdio to a
+//! node that runs elsewhere.
+
+mod answer;
+pub mod bridge;
+mod call;
+mod conversation;
+mod definitions;
+mod era;
+mod fault;
+mod http;
+mod in_flight;
+mod ladder;
+mod lines;
+mod message;
+mod metadata;
+mod progress;
+mod session;
+pub mod stdio;
+mod strict;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::{Router, routing::get};
+
+pub use self::definitions::Names;
+use self::{conversation::Conversation, http::Transport, progress::Pace};
+use crate::Doors;
+
+/// `/mcp` and the metadata about it.
+pub fn routes(doors: &Arc<Doors>) -> Router {
+    routes_at(doors, Pace::default())
+}
+
+fn routes_at(doors: &Arc<Doors>, pace: Pace) -> Router {
+    let transport = Arc::new(Transport::new(Conversation::new(doors, pace)));
+    let mcp = get(http::stream).post(http::post).delete(http::end).fallback(http::no_such_method);
+    Router::new()
+        .route("/mcp", mcp.clone())
+        .route("/mcp/", mcp)
+        .route(metadata::PATH, get(metadata::document))
+        .route(&format!("{}/mcp", metadata::PATH), get(metadata::document))
+        .with_state(transport)
+}

@@ -1,0 +1,208 @@
+//! What a client hears while a call runs. Most calls end before anything need be said and are answered by one JSON
+//! text; a long one becomes a stream of events with the answer as its last.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use futures::stream;
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{call::Running, http};
+
+/// How patient we take clients to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// When a client that asked for progress hears the first.
+    pub(crate) first: Duration,
+    /// And how often from then on.
+    pub(crate) every: Duration,
+    /// When a client that did not ask gets a sign of life, which also keeps proxies from giving up.
+    pub(crate) quiet: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(1), every: Duration::from_secs(3), quiet: Duration::from_secs(15) }
+    }
+}
+
+/// A running call as a client hears it.
+struct Narration {
+    running: Running,
+    pace: Pace,
+    started: Instant,
+    next: Instant,
+    last: u64,
+}
+
+enum Heard {
+    /// The end. `None`: the client withdrew the request and wants no answer.
+    Answer(Option<Vec<u8>>),
+    Progress(Vec<u8>),
+    StillRunning,
+}
+
+impl Narration {
+    fn new(running: Running, pace: Pace) -> Self {
+        let started = Instant::now();
+        let first = if running.progress_token.is_some() { pace.first } else { pace.quiet };
+        Self { running, pace, started, next: started + first, last: 0 }
+    }
+
+    async fn next(&mut self) -> Heard {
+        tokio::select! {
+            biased;
+            answer = &mut self.running.answer => return Heard::Answer(answer),
+            () = tokio::time::sleep_until(self.next) => {}
+        }
+        let now = Instant::now();
+        match &self.running.progress_token {
+            Some(token) => {
+                self.next = now + self.pace.every;
+                // Each number must be greater than the one before.
+                self.last = self.started.elapsed().as_secs().max(self.last + 1);
+                Heard::Progress(notification(token, self.last))
+            }
+            None => {
+                self.next = now + self.pace.quiet;
+                Heard::StillRunning
+            }
+        }
+    }
+}
+
+fn notification(token: &str, seconds: u64) -> Vec<u8> {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{seconds},"message":"running for {seconds} s"}}}}"#
+    )
+    .into_bytes()
+}
+
+/// Answers over HTTP: as JSON, or as events if it takes long and the client takes those.
+pub(crate) async fn respond(mut running: Running, takes_events: bool, pace: Pace) -> Response {
+    if !takes_events {
+        return match (&mut running.answer).await {
+            Some(answer) => http::json(answer),
+            None => http::nothing(),
+        };
+    }
+    let mut narration = Narration::new(running, pace);
+    let first = match narration.next().await {
+        Heard::Answer(Some(answer)) => return http::json(answer),
+        Heard::Answer(None) => return http::events(Body::empty()),
+        Heard::Progress(text) => event(&text),
+        Heard::StillRunning => comment(),
+    };
+    let events = stream::unfold((Some(first), Some(narration)), |(ready, narration)| async move {
+        if let Some(ready) = ready {
+            return Some((Ok::<_, Infallible>(ready), (None, narration)));
+        }
+        let mut narration = narration?;
+        match narration.next().await {
+            Heard::Answer(answer) => answer.map(|answer| (Ok(event(&answer)), (None, None))),
+            Heard::Progress(text) => Some((Ok(event(&text)), (None, Some(narration)))),
+            Heard::StillRunning => Some((Ok(comment()), (None, Some(narration)))),
+        }
+    });
+    http::events(Body::from_stream(events))
+}
+
+/// Answers over a pipe: progress if it was asked for, then the answer.
+pub(crate) async fn narrate(running: Running, pace: Pace, outbox: &mpsc::Sender<Vec<u8>>) {
+    let mut narration = Narration::new(running, pace);
+    loop {
+        let line = match narration.next().await {
+            Heard::Answer(answer) => {
+                if let Some(answer) = answer {
+                    // Fails only when the pipe is gone, and with it whoever waits.
+                    let _ = outbox.send(answer).await;
+                }
+                return;
+            }
+            Heard::Progress(text) => text,
+            Heard::StillRunning => continue,
+        };
+        if outbox.send(line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One event. The text is compact JSON, so it has no line breaks.
+fn event(text: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(text.len() + 8);
+    frame.extend_from_slice(b"data: ");
+    frame.extend_from_slice(text);
+    frame.extend_from_slice(b"\n\n");
+    frame.into()
+}
+
+/// A line that clients skip.
+pub(crate) fn comment() -> Bytes {
+    Bytes::from_static(b": still here\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn running(ends_after: Duration, token: Option<&str>) -> Running {
+        Running {
+            answer: Box::pin(async move {
+                tokio::time::sleep(ends_after).await;
+                Some(b"{\"answer\":1}".to_vec())
+            }),
+            progress_token: token.map(str::to_owned),
+        }
+    }
+
+    async fn answered(running: Running, takes_events: bool) -> (String, String) {
+        let response = respond(running, takes_events, Pace::default()).await;
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (kind, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_call_is_one_json_text() {
+        for token in [None, Some("1")] {
+            let (kind, body) = answered(running(Duration::from_millis(900), token), true).await;
+            assert_eq!((kind.as_str(), body.as_str()), ("application/json", "{\"answer\":1}"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_no_events_gets_none() {
+        let (kind, _) = answered(running(Duration::from_secs(100), Some("1")), false).await;
+        assert_eq!(kind, "application/json");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_grows_and_the_answer_comes_last() {
+        let (kind, body) = answered(running(Duration::from_secs(9), Some("\"t\"")), true).await;
+        assert_eq!(kind, "text/event-stream");
+        let events: Vec<Value> = body
+            .split_terminator("\n\n")
+            .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
+            .collect();
+        let (answer, progress) = events.split_last().unwrap();
+        assert_eq!(answer["answer"], 1);
+        let numbers: Vec<_> =
+            progress.iter().map(|event| event["params"]["progress"].as_u64().unwrap()).collect();
+        assert!(numbers.len() >= 3, "{numbers:?}");
+        assert_eq!(numbers, numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
+        assert!(progress.iter().all(|event| event["params"]["progressToken"] == "t"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_silence_is_broken_by_comments() {
+        let (_, body) = answered(running(Duration::from_secs(40), None), true).await;
+        assert_eq!(body, ": still here\n\n: still here\n\ndata: {\"answer\":1}\n\n");
+    }
+}

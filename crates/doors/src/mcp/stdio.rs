@@ -1,0 +1,219 @@
+//! MCP over a pipe: one JSON text per line each way. A client of either era is served, message by message.
+
+use std::{io, sync::Arc, time::Duration};
+
+use aegis_core::Caller;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::{Semaphore, mpsc},
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    call::Withdrawal,
+    conversation::{Conversation, Step},
+    definitions::Names,
+    era::{Era, Revision},
+    fault::Fault,
+    in_flight::InFlight,
+    ladder,
+    lines::{Line, Lines},
+    message::{self, Message, Request},
+    progress::{self, Pace},
+    session,
+};
+use crate::Doors;
+
+/// Requests in work at once. Further ones wait unread.
+const MOST_AT_ONCE: usize = 256;
+/// Answers that wait to be written.
+const OUTBOX: usize = 64;
+/// How long calls may go on after the client closed its end. Then nobody waits for them any more: those that only
+/// read are dropped, and the plane sees those through that change something.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Serves one client until it closes its end or the node stops. `output` carries nothing but the protocol.
+pub async fn serve<R, W>(doors: Arc<Doors>, caller: Caller, input: R, output: W) -> io::Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    serve_as(doors, caller, Names::Exact, input, output).await
+}
+
+/// As [`serve`], with a choice of how tools are named.
+pub async fn serve_as<R, W>(
+    doors: Arc<Doors>,
+    mut caller: Caller,
+    names: Names,
+    input: R,
+    output: W,
+) -> io::Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    if caller.session.is_none() {
+        caller.session = Some(session::random_handle().map_err(io::Error::other)?);
+    }
+    let (outbox, inbox) = mpsc::channel(OUTBOX);
+    let pipe = Pipe {
+        longest: usize::try_from(doors.network.max_body.0).unwrap_or(usize::MAX),
+        conversation: Conversation::new(&doors, Pace::default()),
+        caller,
+        names,
+        outbox,
+        revision: Revision::NEWEST,
+        in_flight: Arc::default(),
+        places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
+        work: TaskTracker::new(),
+    };
+    let in_flight = Arc::clone(&pipe.in_flight);
+    let reading = pipe.read(input);
+    let writing = write(inbox, output);
+    tokio::pin!(reading, writing);
+    let mut read = None;
+    loop {
+        tokio::select! {
+            ended = &mut reading, if read.is_none() => read = Some(ended),
+            // Ends in order when everything that could send has ended, and early when the client reads no more.
+            written = &mut writing => {
+                in_flight.withdraw_all();
+                return written.and(read.unwrap_or(Ok(())));
+            }
+        }
+    }
+}
+
+pub(crate) async fn write<W: AsyncWrite + Unpin>(
+    mut inbox: mpsc::Receiver<Vec<u8>>,
+    mut output: W,
+) -> io::Result<()> {
+    while let Some(mut line) = inbox.recv().await {
+        line.push(b'\n');
+        output.write_all(&line).await?;
+        output.flush().await?;
+    }
+    Ok(())
+}
+
+/// One client at the other end of a pipe.
+struct Pipe {
+    conversation: Arc<Conversation>,
+    caller: Caller,
+    names: Names,
+    longest: usize,
+    outbox: mpsc::Sender<Vec<u8>>,
+    /// What `initialize` settled, for clients that send it.
+    revision: Revision,
+    in_flight: Arc<InFlight>,
+    places: Arc<Semaphore>,
+    work: TaskTracker,
+}
+
+impl Pipe {
+    async fn read<R: AsyncRead + Unpin>(mut self, input: R) -> io::Result<()> {
+        let mut lines = Lines::new(input, self.longest);
+        let stopping = self.conversation.doors.stopping.clone();
+        let ended = loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = stopping.cancelled() => break Ok(()),
+            };
+            match line {
+                Ok(Some(Line::Whole(line))) => self.take(&line).await,
+                Ok(Some(Line::TooLong)) => {
+                    let refused = Fault::invalid_request(format!(
+                        "a line was longer than {} bytes (spec.network.max_body) and was dropped",
+                        self.longest
+                    ));
+                    self.say(refused.render(None)).await;
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.work.close();
+        if tokio::time::timeout(LAST_CALLS, self.work.wait()).await.is_err() {
+            self.in_flight.withdraw_all();
+            self.work.wait().await;
+        }
+        ended
+    }
+
+    async fn take(&mut self, line: &[u8]) {
+        let text = match message::text(line) {
+            Ok(text) => text,
+            Err(unreadable) => return self.say(unreadable.render(None)).await,
+        };
+        if message::is_batch(text) {
+            return self.batch(text).await;
+        }
+        match Message::parse(text) {
+            Ok(Message::Request(request)) => self.request(&request).await,
+            Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
+                if let Some(id) = params.cancelled() {
+                    self.in_flight.withdraw(id);
+                }
+            }
+            Ok(Message::Notification { .. } | Message::Response) => {}
+            Err(unreadable) => self.say(unreadable.render()).await,
+        }
+    }
+
+    async fn request(&mut self, request: &Request<'_>) {
+        let step = if ladder::is_modern(request, None) {
+            ladder::climb(request, None).and_then(|()| self.step(request, Era::Modern))
+        } else if request.method == "initialize" {
+            self.conversation.initialize(request).map(|(revision, answer)| {
+                self.revision = revision;
+                Step::Answer(answer)
+            })
+        } else {
+            self.step(request, Era::Legacy(self.revision))
+        };
+        match step {
+            Ok(Step::Answer(answer)) => self.say(answer).await,
+            Ok(Step::Running(running)) => {
+                let (outbox, pace) = (self.outbox.clone(), self.conversation.pace);
+                self.spawn(async move { progress::narrate(running, pace, &outbox).await }).await;
+            }
+            Err(refused) => self.say(refused.render(Some(request.id.as_str()))).await,
+        }
+    }
+
+    fn step(&self, request: &Request<'_>, era: Era) -> Result<Step, Fault> {
+        let withdrawal = Withdrawal::Notification(&self.in_flight);
+        self.conversation.request(self.caller.clone(), request, era, self.names, &withdrawal)
+    }
+
+    async fn batch(&self, text: &str) {
+        let answers =
+            self.conversation.batch(&self.caller, text, self.revision, self.names, Some(&self.in_flight));
+        match answers {
+            Ok(answers) => {
+                let outbox = self.outbox.clone();
+                let saying = async move {
+                    if let Some(answers) = answers.await {
+                        let _ = outbox.send(answers).await;
+                    }
+                };
+                self.spawn(saying).await;
+            }
+            Err(refused) => self.say(refused.render(None)).await,
+        }
+    }
+
+    async fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        self.work.spawn(async move {
+            let _place = place;
+            work.await;
+        });
+    }
+
+    async fn say(&self, line: Vec<u8>) {
+        // Fails only when the client reads no more; the writing side has seen that too.
+        let _ = self.outbox.send(line).await;
+    }
+}

@@ -1,0 +1,8 @@
+//! This door in front of a real plane.
+
+mod fuzz;
+pub(super) mod harness;
+mod http;
+mod server;
+mod sessions;
+mod stdio;

@@ -1,0 +1,49 @@
+//! `GET /v1/events`: what happens, as it happens. The audit log is the record; this is a view.
+
+use std::{convert::Infallible, sync::Arc};
+
+use aegis_core::{Caller, Door, Tier, event::Announcement};
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, StreamExt};
+use serde_json::json;
+use tokio_stream::wrappers::{BroadcastStream, errors::BroadcastStreamRecvError};
+
+use crate::{
+    Doors,
+    guard::{self, Refused},
+};
+
+pub(super) async fn stream(
+    State(doors): State<Arc<Doors>>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {
+    let caller = guard::caller(&doors, &headers, Door::Rest, None).await?;
+    let stopping = doors.stopping.clone();
+    let events = BroadcastStream::new(doors.plane.bus().subscribe())
+        .filter_map(move |received| {
+            let event = match received {
+                Ok(announcement) if may_see(&caller, &announcement) => Some(
+                    Event::default()
+                        .event(announcement.event.name.as_str())
+                        .json_data(&*announcement)
+                        .unwrap_or_default(),
+                ),
+                Ok(_) => None,
+                Err(BroadcastStreamRecvError::Lagged(missed)) => {
+                    Some(Event::default().event("lagged").data(json!({"missed": missed}).to_string()))
+                }
+            };
+            std::future::ready(event.map(Ok))
+        })
+        .take_until(async move { stopping.cancelled().await });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+/// Operators see everything; others see their own tenant's calls.
+fn may_see(caller: &Caller, announcement: &Announcement) -> bool {
+    caller.tier == Tier::Operator || announcement.tenant.as_ref() == Some(&caller.tenant)
+}

@@ -1,0 +1,49 @@
+//! Plain HTTP: tools for callers that speak no MCP, events, tokens, and what monitoring wants.
+
+mod audit;
+mod events;
+mod health;
+mod openapi;
+mod tokens;
+mod tools;
+
+use std::sync::Arc;
+
+use aegis_core::{Violation, ViolationKind};
+use axum::{
+    Router,
+    http::{StatusCode, Uri},
+    response::Response,
+    routing::{delete, get, post},
+};
+
+use crate::{Doors, wire};
+
+/// Answered without a credential: they tell nothing about tools or callers.
+pub(crate) fn open(doors: &Arc<Doors>) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/openapi.json", get(openapi::document))
+        .with_state(Arc::clone(doors))
+}
+
+pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
+    Router::new()
+        .route("/v1/tools", get(tools::list))
+        .route("/v1/tools/{name}", get(tools::show).post(tools::call))
+        .route("/v1/events", get(events::stream))
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/v1/audit/head", post(audit::seal))
+        .route("/v1/status", get(health::status))
+        .route("/metrics", get(health::metrics))
+        .with_state(Arc::clone(doors))
+}
+
+pub(crate) async fn not_found(uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(200).collect();
+    let violation = Violation::new(ViolationKind::MalformedRequest, format!("there is nothing at `{path}`"))
+        .hint("GET /openapi.json shows what there is; MCP is at /mcp");
+    wire::refusal_with_status(&violation, StatusCode::NOT_FOUND)
+}

@@ -1,0 +1,71 @@
+//! The accept loop: HTTP/1.1 and HTTP/2 with limits on how long a client may dawdle, and an orderly end.
+
+use std::{io, sync::Arc, time::Duration};
+
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+use crate::{Doors, router};
+
+/// A request's headers must be complete by then.
+const HEADER_TIME: Duration = Duration::from_secs(15);
+/// Open connections; the kernel's queue holds further ones back.
+const MOST_CONNECTIONS: usize = 4096;
+/// How long connections may take to finish once the node is stopping.
+const GOODBYE_TIME: Duration = Duration::from_secs(20);
+
+/// Serves until `doors.stopping` is cancelled, then lets requests in work finish.
+pub async fn serve(listener: TcpListener, doors: &Arc<Doors>) {
+    let service = TowerToHyperService::new(router(doors));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEADER_TIME);
+    let farewell = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            () = doors.stopping.cancelled() => break,
+        };
+        let Some((stream, place)) = accepted else { continue };
+        let connection =
+            farewell.watch(builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned());
+        tokio::spawn(async move {
+            let _place = place;
+            // A client that went away mid-request is its own affair.
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(GOODBYE_TIME, farewell.shutdown()).await.is_err() {
+        tracing::warn!("some connections were still open at the end");
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            // Answers are small and whole; waiting to fill a packet only adds latency.
+            let _ = stream.set_nodelay(true);
+            Some((stream, place))
+        }
+        Err(error) => {
+            // Out of descriptors, most likely: give connections time to end.
+            tracing::warn!(%error, "a connection could not be accepted");
+            if error.kind() != io::ErrorKind::ConnectionAborted {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            None
+        }
+    }
+}
