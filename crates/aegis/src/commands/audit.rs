@@ -1,0 +1,252 @@
+use std::{
+    fs::File,
+    io::{BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use aegis_core::{
+    Timestamp,
+    config::ToolPattern,
+    quantity::Span,
+    record::{CallRecord, CallResult, Entry},
+};
+use aegis_stores::{
+    DataDir,
+    audit::{self, Filter, Head, LogReader, PublicKey, Report, Source, Status, Stored},
+};
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json, value::RawValue};
+
+use crate::{
+    cli::{Acting, Audit, Global, Verdict},
+    client::Answer,
+    locate,
+    output::{Ending, json_line},
+};
+
+/// How often a followed log is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(global: &Global, command: &Audit) -> anyhow::Result<Ending> {
+    super::log("error");
+    match command {
+        Audit::Tail { follow, limit, caller, tool, verdict, since } => {
+            let filter = Filter {
+                user: caller.as_deref().map(Into::into),
+                tool: tool.as_deref().map(ToolPattern::parse).transpose()?,
+                status: verdict.map(status),
+                since: since.as_deref().map(instant).transpose()?,
+                ..Filter::default()
+            };
+            tail(global, filter, *limit, *follow).await
+        }
+        Audit::Verify { file, key, head } => {
+            verify(global, file.as_deref(), key.as_deref(), head.as_deref()).await
+        }
+        Audit::Export { file } => export(global, file).await,
+        Audit::Head => head(global).await,
+    }
+}
+
+fn status(verdict: Verdict) -> Status {
+    match verdict {
+        Verdict::Done => Status::Done,
+        Verdict::Failed => Status::Failed,
+        Verdict::Refused => Status::Refused,
+        Verdict::Unknown => Status::Unknown,
+    }
+}
+
+/// A time, or how long ago.
+fn instant(text: &str) -> anyhow::Result<Timestamp> {
+    Timestamp::parse(text)
+        .or_else(|| Span::parse(text).ok().map(|ago| Timestamp::now().minus(ago.0)))
+        .ok_or_else(|| {
+            anyhow!("`{text}` is neither a time such as 2026-01-31T12:00:00Z nor a length such as 2h")
+        })
+}
+
+fn database(global: &Global) -> anyhow::Result<PathBuf> {
+    Ok(DataDir::read_only(locate::data_dir(global)?)?.audit_database())
+}
+
+async fn tail(global: &Global, filter: Filter, limit: usize, follow: bool) -> anyhow::Result<Ending> {
+    // What a running node has queued belongs to the tail: sealing writes it first.
+    let _ = sealed_by_node(global).await;
+    let reader = LogReader::open(&database(global)?)?;
+    let last = reader.last()?;
+    let mut newest = reader.tail(&filter, limit)?;
+    newest.reverse();
+    newest.iter().for_each(|stored| show(global, stored));
+    if !follow {
+        return Ok(Ending::Done);
+    }
+    let mut follow = reader.follow(last, filter);
+    loop {
+        follow.more()?.iter().for_each(|stored| show(global, stored));
+        std::io::stdout().flush()?;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Ending::Done),
+        }
+    }
+}
+
+fn show(global: &Global, stored: &Stored) {
+    if global.json {
+        let body = String::from_utf8_lossy(&stored.body);
+        match serde_json::from_str::<&RawValue>(&body) {
+            Ok(entry) => json_line(&json!({"seq": stored.seq, "hash": stored.hash, "entry": entry})),
+            Err(error) => {
+                json_line(&json!({"seq": stored.seq, "hash": stored.hash, "unreadable": error.to_string()}));
+            }
+        }
+        return;
+    }
+    let seq = stored.seq;
+    match &stored.entry {
+        Ok(Entry::Call(call)) => println!("{seq:>7}  {}", call_line(call)),
+        Ok(Entry::Intent(intent)) => {
+            println!("{seq:>7}  {}  intent   {} by {}", intent.time, intent.tool, intent.caller.user);
+        }
+        Ok(Entry::Node(node)) => {
+            let detail = if node.detail.is_empty() {
+                String::new()
+            } else {
+                Value::from(node.detail.clone()).to_string()
+            };
+            println!("{seq:>7}  {}  node     {} {detail}", node.time, node.action);
+        }
+        Err(error) => println!("{seq:>7}  UNREADABLE: {error}"),
+    }
+}
+
+fn call_line(call: &CallRecord) -> String {
+    let said = match &call.result {
+        CallResult::Done { bytes } => format!("{bytes} bytes"),
+        CallResult::Failed { kind, message } => format!("{kind}: {message}"),
+        CallResult::Refused { kind } => {
+            let rule = call.verdicts.iter().find_map(|verdict| match &verdict.verdict {
+                aegis_core::Verdict::Deny(violation) => violation.rule.clone(),
+                aegis_core::Verdict::Pass { .. } => None,
+            });
+            rule.map_or_else(|| kind.clone(), |rule| format!("{kind} by {rule}"))
+        }
+        CallResult::Unknown => "the node died before the outcome was known".to_owned(),
+    };
+    format!(
+        "{}  {:<7}  {} {} by {} ({}), {} µs: {said}",
+        call.time,
+        call.result.status(),
+        call.tool,
+        Value::from(call.arguments.clone()),
+        call.caller.user,
+        call.caller.context,
+        call.micros
+    )
+}
+
+async fn verify(
+    global: &Global,
+    file: Option<&Path>,
+    key: Option<&Path>,
+    kept: Option<&Path>,
+) -> anyhow::Result<Ending> {
+    let key_file = match key {
+        Some(key) => key.to_owned(),
+        None => DataDir::read_only(locate::data_dir(global)?)?.audit_public_key(),
+    };
+    let key = PublicKey::read(key_file)?;
+    let kept: Option<Head> = match kept {
+        Some(file) => {
+            let text =
+                std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+            Some(serde_json::from_str(&text).with_context(|| format!("{} holds no head", file.display()))?)
+        }
+        None => None,
+    };
+    let source = match file {
+        Some(file) => {
+            let opened = File::open(file).with_context(|| format!("can't read {}", file.display()))?;
+            Source::Export(Box::new(BufReader::with_capacity(1 << 20, opened)))
+        }
+        None => {
+            // The newest records are signed first, so that the report covers them.
+            let _ = sealed_by_node(global).await;
+            Source::Database(database(global)?)
+        }
+    };
+    let report = tokio::task::spawn_blocking(move || audit::verify(source, &key, kept.as_ref())).await??;
+    tell(global, &report);
+    Ok(if report.is_sound() { Ending::Done } else { Ending::Failed })
+}
+
+fn tell(global: &Global, report: &Report) {
+    let fault = report.fault.as_ref().map(ToString::to_string);
+    if global.json {
+        json_line(&json!({
+            "sound": report.is_sound(),
+            "records": report.records,
+            "heads": report.heads,
+            "unsigned": report.unsigned,
+            "last_head": report.last_head,
+            "first_bad_record": report.fault.as_ref().map(|fault| fault.seq),
+            "fault": fault,
+        }));
+        return;
+    }
+    match fault {
+        None => {
+            println!("sound: {} records in one chain, {} signed heads hold", report.records, report.heads);
+            if report.unsigned > 0 {
+                println!("the newest {} records are not signed yet", report.unsigned);
+            }
+        }
+        Some(fault) => {
+            println!("NOT SOUND: {fault}");
+            println!("{} records before it are sound", report.records);
+        }
+    }
+}
+
+async fn export(global: &Global, file: &Path) -> anyhow::Result<Ending> {
+    let _ = sealed_by_node(global).await;
+    let database = database(global)?;
+    let exported = if file == Path::new("-") {
+        audit::export(&database, &mut BufWriter::new(std::io::stdout().lock()))?
+    } else {
+        let made = File::create_new(file)
+            .with_context(|| format!("can't make {} (an existing file is not replaced)", file.display()))?;
+        audit::export(&database, &mut BufWriter::with_capacity(1 << 20, made))?
+    };
+    if global.json && file != Path::new("-") {
+        json_line(&json!({"records": exported.records, "heads": exported.heads}));
+    } else {
+        eprintln!("{} records and {} heads written", exported.records, exported.heads);
+    }
+    Ok(Ending::Done)
+}
+
+async fn head(global: &Global) -> anyhow::Result<Ending> {
+    let head = match sealed_by_node(global).await {
+        Some(head) => head,
+        None => {
+            let head = LogReader::open(&database(global)?)?.head()?;
+            serde_json::to_value(head.context("the log has no signed head yet")?)?
+        }
+    };
+    json_line(&head);
+    Ok(Ending::Done)
+}
+
+/// Asks the running node to write what it has queued and sign it.
+async fn sealed_by_node(global: &Global) -> Option<Value> {
+    let data = locate::data_dir(global).ok()?;
+    let running = locate::running(&data)?;
+    let client = locate::client(&data, &running, &Acting::default()).ok()?;
+    match client.post("/v1/audit/head", &json!({})).await {
+        Ok(Answer::Ok(head)) => Some(head),
+        _ => None,
+    }
+}

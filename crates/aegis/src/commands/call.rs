@@ -1,0 +1,121 @@
+use std::io::Read;
+
+use aegis_core::{Call, Door};
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::{self, Acting, Global},
+    client::Answer,
+    locate,
+    node::Node,
+    output::{self, Ending, json_line, json_pretty},
+};
+
+pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
+    super::log("error");
+    let Some(arguments) = arguments(&command.arguments)? else {
+        return Ok(Ending::Usage);
+    };
+    let answer = call(global, &command.acting, &command.tool, arguments).await?;
+    Ok(show(global, &answer))
+}
+
+fn arguments(given: &str) -> anyhow::Result<Option<Map<String, Value>>> {
+    let text = if given == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("can't read the arguments from standard input")?;
+        text
+    } else {
+        given.to_owned()
+    };
+    match serde_json::from_str(&text) {
+        Ok(arguments) => Ok(Some(arguments)),
+        Err(error) => {
+            eprintln!("error: the arguments are no JSON object: {error}");
+            eprintln!("  next: quote them for the shell, e.g. '{{\"path\": \"/workspace\"}}'");
+            Ok(None)
+        }
+    }
+}
+
+/// Through the running node, or through one of our own when none runs.
+pub(super) async fn call(
+    global: &Global,
+    acting: &Acting,
+    tool: &str,
+    arguments: Map<String, Value>,
+) -> anyhow::Result<Answer> {
+    let data = locate::data_dir(global)?;
+    if let Some(running) = locate::running(&data) {
+        let client = locate::client(&data, &running, acting)?;
+        let path = format!("/v1/tools/{}", urlencoded(tool));
+        return client.post(&path, &Value::Object(arguments)).await;
+    }
+    let node = embedded(global, acting).await?;
+    let caller = node.local_caller(Door::Cli, acting.context.as_deref());
+    let reply = node.doors.plane.call(caller, Call::new(tool, arguments), CancellationToken::new()).await;
+    let answer = match reply.result {
+        Err(violation) => Answer::Refused(violation),
+        Ok(done) => {
+            let is_error = done.outcome.failure.is_some();
+            let value = json!({
+                "call": reply.call,
+                "is_error": is_error,
+                "result": done.outcome.value,
+                "label": done.outcome.label,
+            });
+            if is_error { Answer::ToolFailed(value) } else { Answer::Ok(value) }
+        }
+    };
+    node.close().await;
+    Ok(answer)
+}
+
+/// A node without doors, for the length of one command.
+pub(super) async fn embedded(global: &Global, acting: &Acting) -> anyhow::Result<Node> {
+    anyhow::ensure!(
+        acting.token.is_none(),
+        "a token is checked by a running node, and none runs on this data directory: start one with `aegis up`"
+    );
+    let file = locate::config_file(global)?;
+    let config = locate::read_config(file.as_deref())?;
+    Node::open(&locate::data_dir(global)?, file, config).await
+}
+
+fn show(global: &Global, answer: &Answer) -> Ending {
+    match answer {
+        Answer::Refused(violation) => output::refusal(violation, global.json),
+        Answer::Ok(value) | Answer::ToolFailed(value) if global.json => {
+            json_line(value);
+            ending(answer)
+        }
+        Answer::Ok(value) => {
+            match &value["result"] {
+                Value::String(text) => println!("{text}"),
+                result => json_pretty(result),
+            }
+            Ending::Done
+        }
+        Answer::ToolFailed(value) => {
+            let result = &value["result"];
+            let text = |member: &str| result[member].as_str().unwrap_or_default().to_owned();
+            eprintln!("failed ({}): {}", text("error_kind"), text("error"));
+            eprintln!("  more: aegis explain {}", text("error_kind"));
+            Ending::Failed
+        }
+    }
+}
+
+fn ending(answer: &Answer) -> Ending {
+    if matches!(answer, Answer::Ok(_)) { Ending::Done } else { Ending::Failed }
+}
+
+/// Tool names are plain; anything else is escaped so that it stays one path segment.
+pub(super) fn urlencoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

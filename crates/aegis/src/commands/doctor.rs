@@ -1,0 +1,265 @@
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use aegis_core::config::NodeConfig;
+use aegis_stores::DataDir;
+use serde::Serialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::{
+    cli::{Acting, Global},
+    client::Answer,
+    locate::{self, NodeFile},
+    output::{Ending, json_line},
+};
+
+const LOW_DISK: u64 = 1 << 30;
+const LOW_FILES: u64 = 1024;
+/// This code did not exist before; a clock that says so is wrong.
+const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
+
+/// What one look found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    state: State,
+    found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Finding {
+    fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, state: State::Good, found: found.into(), mend: None }
+    }
+
+    fn warning(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { check, state: State::Warning, found: found.into(), mend: Some(mend.into()) }
+    }
+
+    fn bad(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { check, state: State::Bad, found: found.into(), mend: Some(mend.into()) }
+    }
+}
+
+pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
+    let data = locate::data_dir(global)?;
+    let running = locate::running(&data);
+    let (configuration, config) = configuration(global);
+    let mut findings = vec![configuration, data_directory(&data), token(&data), disk(&data)];
+    findings.extend([clock(&data), kernel(), open_files()]);
+    findings.push(node(&data, running.as_ref(), &config).await);
+    let bad = findings.iter().any(|finding| finding.state == State::Bad);
+    if global.json {
+        json_line(&json!({"healthy": !bad, "findings": findings}));
+    } else {
+        for finding in &findings {
+            let mark = match finding.state {
+                State::Good => "good",
+                State::Warning => "WARN",
+                State::Bad => "BAD ",
+            };
+            println!("{mark}  {:<14} {}", finding.check, finding.found);
+            if let Some(mend) = &finding.mend {
+                println!("      {:<14} mend: {mend}", "");
+            }
+        }
+    }
+    Ok(if bad { Ending::Failed } else { Ending::Done })
+}
+
+fn configuration(global: &Global) -> (Finding, NodeConfig) {
+    const CHECK: &str = "configuration";
+    let read = locate::config_file(global).and_then(|file| Ok((locate::read_config(file.as_deref())?, file)));
+    match read {
+        Ok((config, None)) => (Finding::good(CHECK, "built-in defaults"), config),
+        Ok((config, Some(file))) => (Finding::good(CHECK, format!("{} is valid", file.display())), config),
+        Err(error) => (
+            Finding::bad(CHECK, format!("{error:#}"), "correct it; `aegis config validate` checks it again"),
+            NodeConfig::default(),
+        ),
+    }
+}
+
+fn data_directory(data: &Path) -> Finding {
+    const CHECK: &str = "data directory";
+    let shown = data.display();
+    let metadata = match fs::metadata(data) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Finding::good(CHECK, format!("{shown} does not exist yet; `aegis up` makes it"));
+        }
+        Err(error) => {
+            return Finding::bad(CHECK, format!("{shown}: {error}"), "check the permissions of its parents");
+        }
+    };
+    if !metadata.is_dir() {
+        return Finding::bad(CHECK, format!("{shown} is no directory"), "choose another with --data");
+    }
+    if metadata.permissions().mode() & 0o022 != 0 {
+        return Finding::bad(CHECK, format!("others can write to {shown}"), format!("chmod 700 {shown}"));
+    }
+    if rustix::fs::access(data, rustix::fs::Access::WRITE_OK).is_err() {
+        return Finding::bad(CHECK, format!("{shown} can't be written"), "run as its owner, or chown it");
+    }
+    match DataDir::read_only(data) {
+        Ok(_) => Finding::good(CHECK, shown.to_string()),
+        Err(aegis_stores::data_dir::DataDirError::Missing { .. }) => {
+            Finding::good(CHECK, format!("{shown} is empty; `aegis up` fills it"))
+        }
+        Err(error) => Finding::bad(CHECK, error.to_string(), "see the message; nothing was changed"),
+    }
+}
+
+fn token(data: &Path) -> Finding {
+    const CHECK: &str = "operator token";
+    let Ok(paths) = DataDir::read_only(data) else {
+        return Finding::good(CHECK, "made at the first start");
+    };
+    let file = paths.operator_token();
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => Finding::bad(
+            CHECK,
+            format!("others can read {}", file.display()),
+            format!("chmod 600 {0} && rm {0}, then restart the node: it makes a new one", file.display()),
+        ),
+        Ok(_) => Finding::good(CHECK, file.display().to_string()),
+        Err(_) => Finding::warning(
+            CHECK,
+            format!("{} is not there", file.display()),
+            "restart the node: it makes a new one and revokes the old",
+        ),
+    }
+}
+
+fn disk(data: &Path) -> Finding {
+    const CHECK: &str = "disk";
+    let place = data.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
+    match rustix::fs::statvfs(place) {
+        Ok(space) => {
+            let free = space.f_bavail.saturating_mul(space.f_frsize);
+            let found = format!("{} MiB free", free >> 20);
+            if space.f_favail == 0 && space.f_files > 0 {
+                Finding::bad(CHECK, "no inodes are left", "remove files: no record can be written")
+            } else if free < LOW_DISK / 16 {
+                Finding::bad(
+                    CHECK,
+                    found,
+                    "make room: a node that can't write its audit log refuses every call",
+                )
+            } else if free < LOW_DISK {
+                Finding::warning(CHECK, found, "make room soon")
+            } else {
+                Finding::good(CHECK, found)
+            }
+        }
+        Err(error) => Finding::warning(CHECK, format!("unknown: {error}"), "check with df"),
+    }
+}
+
+fn clock(data: &Path) -> Finding {
+    const CHECK: &str = "clock";
+    let now = SystemTime::now();
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if since < EARLIEST {
+        return Finding::bad(CHECK, "the clock is years behind", "set it: tokens and records carry times");
+    }
+    let newest = DataDir::read_only(data)
+        .ok()
+        .and_then(|paths| fs::metadata(paths.audit_database()).ok()?.modified().ok())
+        .filter(|written| written.duration_since(now).is_ok_and(|ahead| ahead > Duration::from_secs(60)));
+    match newest {
+        Some(_) => Finding::warning(
+            CHECK,
+            "the audit log was written in the future of this clock",
+            "the clock went back; set it, or records will be out of order in time",
+        ),
+        None => Finding::good(CHECK, aegis_core::Timestamp::now().to_string()),
+    }
+}
+
+fn kernel() -> Finding {
+    const CHECK: &str = "kernel";
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy().into_owned();
+    let confined = rustix::fs::openat2(
+        rustix::fs::CWD,
+        ".",
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+        rustix::fs::ResolveFlags::BENEATH,
+    );
+    if confined.is_ok() {
+        Finding::good(CHECK, format!("Linux {release}: openat2 confines files"))
+    } else {
+        Finding::warning(
+            CHECK,
+            format!("Linux {release} has no openat2"),
+            "Linux 5.6 or newer has it; until then every symbolic link in a volume is refused",
+        )
+    }
+}
+
+fn open_files() -> Finding {
+    const CHECK: &str = "open files";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    if limit < LOW_FILES {
+        return Finding::warning(CHECK, format!("at most {limit}"), "raise it: ulimit -n 65536");
+    }
+    Finding::good(CHECK, format!("at most {limit}"))
+}
+
+async fn node(data: &Path, running: Option<&NodeFile>, config: &NodeConfig) -> Finding {
+    const CHECK: &str = "node";
+    let Some(running) = running else {
+        let listen = config.spec.network.listen;
+        return match TcpListener::bind(listen).await {
+            Ok(_) => Finding::good(CHECK, format!("not running; {listen} is free")),
+            Err(error) => Finding::bad(
+                CHECK,
+                format!("not running, and {listen} can't be used: {error}"),
+                "choose another address with --listen, or stop the program that has it",
+            ),
+        };
+    };
+    let answer = match locate::client(data, running, &Acting::default()) {
+        Ok(client) => client.get("/v1/status").await,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(Answer::Ok(status)) => Finding::good(
+            CHECK,
+            format!(
+                "version {} answers at {} (process {})",
+                status["version"].as_str().unwrap_or("?"),
+                running.address,
+                running.pid
+            ),
+        ),
+        Ok(Answer::Refused(violation)) => {
+            Finding::bad(CHECK, violation.message, "delete DATA/operator.token and restart the node")
+        }
+        Ok(Answer::ToolFailed(_)) | Err(_) => Finding::bad(
+            CHECK,
+            format!(
+                "process {} holds the data directory and does not answer at {}",
+                running.pid, running.address
+            ),
+            format!("look at its log, or stop it with `kill {}`", running.pid),
+        ),
+    }
+}

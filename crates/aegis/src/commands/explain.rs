@@ -1,0 +1,30 @@
+use serde_json::json;
+
+use crate::{
+    cli::{Explain, Global},
+    explain,
+    output::{Ending, json_line},
+};
+
+pub(super) fn run(global: &Global, command: &Explain) -> Ending {
+    let Some(name) = &command.name else {
+        if global.json {
+            json_line(&explain::names().collect::<Vec<_>>());
+        } else {
+            for name in explain::names() {
+                println!("{name}");
+            }
+        }
+        return Ending::Done;
+    };
+    match explain::page(name) {
+        Some((name, text)) if global.json => json_line(&json!({"name": name, "text": text})),
+        Some((_, text)) => print!("{text}"),
+        None => {
+            eprintln!("error: {}", explain::unknown(name));
+            eprintln!("`aegis explain` lists them all");
+            return Ending::Usage;
+        }
+    }
+    Ending::Done
+}

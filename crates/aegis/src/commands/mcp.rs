@@ -1,0 +1,27 @@
+use aegis_core::Door;
+use aegis_doors::mcp::{bridge, stdio};
+
+use super::call::embedded;
+use crate::{
+    cli::{Global, Mcp},
+    locate,
+    output::Ending,
+};
+
+/// Through the running node, or through one of our own when none runs. Nothing but MCP goes to standard output.
+pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending> {
+    super::log("error");
+    let data = locate::data_dir(global)?;
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    if let Some(running) = locate::running(&data) {
+        let client = locate::client(&data, &running, &command.acting)?;
+        let url = format!("http://{}/mcp", client.address);
+        bridge::run(&url, &client.token, client.context.as_deref(), input, output).await?;
+        return Ok(Ending::Done);
+    }
+    let node = embedded(global, &command.acting).await?;
+    let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
+    stdio::serve(node.doors.clone(), caller, input, output).await?;
+    node.close().await;
+    Ok(Ending::Done)
+}

@@ -1,0 +1,40 @@
+//! One command, one file.
+
+mod audit;
+mod call;
+mod completions;
+mod config;
+mod doctor;
+mod explain;
+mod mcp;
+mod token;
+mod tools;
+mod up;
+
+use crate::{
+    cli::{Cli, Command},
+    output::Ending,
+};
+
+pub async fn run(cli: Cli) -> anyhow::Result<Ending> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Up(up) => up::run(&global, &up).await,
+        Command::Call(call) => call::run(&global, &call).await,
+        Command::Mcp(mcp) => mcp::run(&global, &mcp).await,
+        Command::Tools(tools) => tools::run(&global, &tools).await,
+        Command::Token(token) => token::run(&global, &token).await,
+        Command::Audit(audit) => audit::run(&global, &audit).await,
+        Command::Explain(explain) => Ok(explain::run(&global, &explain)),
+        Command::Doctor => doctor::run(&global).await,
+        Command::Config(config) => config::run(&global, &config),
+        Command::Completions { shell } => Ok(completions::run(shell)),
+    }
+}
+
+/// Logs go to standard error, so that answers can be piped. `AEGIS_LOG=debug` shows more.
+fn log(default: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("AEGIS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}

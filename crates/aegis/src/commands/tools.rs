@@ -1,0 +1,134 @@
+use aegis_core::{Door, tool::Directory};
+use serde_json::{Value, json};
+
+use super::call::{call, embedded, urlencoded};
+use crate::{
+    cli::{Acting, Global, Tools},
+    client::Answer,
+    locate,
+    output::{self, Ending, json_line, table},
+};
+
+pub(super) async fn run(global: &Global, command: &Tools) -> anyhow::Result<Ending> {
+    super::log("error");
+    match command {
+        Tools::List { limit, acting } => match specs(global, acting).await? {
+            Ok(specs) => {
+                list(global, &specs, *limit);
+                Ok(Ending::Done)
+            }
+            Err(ending) => Ok(ending),
+        },
+        Tools::Show { name, acting } => show(global, acting, name).await,
+        Tools::Search { query, limit, acting } => search(global, acting, query, *limit).await,
+    }
+}
+
+/// The catalog entries that the caller may see.
+async fn specs(global: &Global, acting: &Acting) -> anyhow::Result<Result<Vec<Value>, Ending>> {
+    let data = locate::data_dir(global)?;
+    if let Some(running) = locate::running(&data) {
+        return Ok(match locate::client(&data, &running, acting)?.get("/v1/tools").await? {
+            Answer::Ok(value) => Ok(value["tools"].as_array().cloned().unwrap_or_default()),
+            Answer::ToolFailed(_) => Ok(Vec::new()),
+            Answer::Refused(violation) => Err(output::refusal(&violation, global.json)),
+        });
+    }
+    let node = embedded(global, acting).await?;
+    let caller = node.local_caller(Door::Cli, acting.context.as_deref());
+    let visible = node.doors.plane.visible(&caller);
+    let specs = visible.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+    node.close().await;
+    Ok(Ok(specs))
+}
+
+fn list(global: &Global, specs: &[Value], limit: usize) {
+    let shown = &specs[..specs.len().min(limit)];
+    if global.json {
+        json_line(&json!({"total": specs.len(), "tools": shown}));
+        return;
+    }
+    let cell = |spec: &Value, member: &str| spec[member].as_str().unwrap_or_default().to_owned();
+    let rows: Vec<[String; 4]> = shown
+        .iter()
+        .map(|spec| ["name", "tier", "mutability", "description"].map(|member| cell(spec, member)))
+        .collect();
+    table(["TOOL", "TIER", "EFFECT", "DESCRIPTION"], &rows);
+    if shown.len() < specs.len() {
+        println!("… {} of {}; more with --limit", shown.len(), specs.len());
+    }
+}
+
+async fn show(global: &Global, acting: &Acting, name: &str) -> anyhow::Result<Ending> {
+    let data = locate::data_dir(global)?;
+    let spec = match locate::running(&data) {
+        Some(running) => {
+            let path = format!("/v1/tools/{}", urlencoded(name));
+            match locate::client(&data, &running, acting)?.get(&path).await? {
+                Answer::Ok(spec) => spec,
+                Answer::ToolFailed(_) => Value::Null,
+                Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
+            }
+        }
+        None => match specs(global, acting).await? {
+            Ok(specs) => specs.into_iter().find(|spec| spec["name"] == name).unwrap_or_default(),
+            Err(ending) => return Ok(ending),
+        },
+    };
+    if spec.is_null() {
+        eprintln!("error: there is no tool called `{name}` that you may call");
+        eprintln!("  next: aegis tools list");
+        return Ok(Ending::Failed);
+    }
+    if global.json {
+        json_line(&spec);
+    } else {
+        describe(&spec);
+    }
+    Ok(Ending::Done)
+}
+
+fn describe(spec: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    println!("{}  ({})", text(&spec["name"]), text(&spec["title"]));
+    println!("{}\n", text(&spec["description"]));
+    println!("tier {}, {}, route {}", text(&spec["tier"]), text(&spec["mutability"]), text(&spec["route"]));
+    println!("answers are labelled {} ({})\n", text(&spec["label"]["trust"]), text(&spec["label"]["source"]));
+    println!("arguments: {:#}\n", spec["input_schema"]);
+    println!("answer: {:#}", spec["output_schema"]);
+    for example in spec["examples"].as_array().into_iter().flatten() {
+        println!(
+            "\n# {}\naegis call {} '{}'",
+            text(&example["title"]),
+            text(&spec["name"]),
+            example["arguments"]
+        );
+    }
+}
+
+async fn search(global: &Global, acting: &Acting, query: &str, limit: usize) -> anyhow::Result<Ending> {
+    let mut arguments = serde_json::Map::new();
+    arguments.insert("query".into(), query.into());
+    match call(global, acting, "aegis.tools.search", arguments).await? {
+        Answer::Ok(value) => {
+            let found = value["result"]["tools"].as_array().cloned().unwrap_or_default();
+            if global.json {
+                json_line(&json!({"total": found.len(), "tools": &found[..found.len().min(limit)]}));
+            } else {
+                let cell = |row: &Value, member: &str| row[member].as_str().unwrap_or_default().to_owned();
+                let rows: Vec<[String; 2]> = found
+                    .iter()
+                    .take(limit)
+                    .map(|row| ["name", "description"].map(|member| cell(row, member)))
+                    .collect();
+                table(["TOOL", "DESCRIPTION"], &rows);
+            }
+            Ok(Ending::Done)
+        }
+        Answer::ToolFailed(value) => {
+            eprintln!("failed: {}", value["result"]["error"].as_str().unwrap_or_default());
+            Ok(Ending::Failed)
+        }
+        Answer::Refused(violation) => Ok(output::refusal(&violation, global.json)),
+    }
+}

@@ -1,0 +1,92 @@
+use std::{net::SocketAddr, sync::Arc};
+
+use aegis_doors::serve::serve;
+use anyhow::{Context, bail};
+use serde_json::{Map, json};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    cli::{Global, Up},
+    locate::{self, NodeFile},
+    node::{Node, VERSION},
+    output::{Ending, json_line},
+    reload,
+};
+
+pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending> {
+    super::log("warn,aegis=info,aegis_stores=info,aegis_plane=info");
+    let data = locate::data_dir(global)?;
+    let file = locate::config_file(global)?;
+    let mut config = locate::read_config(file.as_deref())?;
+    if let Some(listen) = command.listen {
+        config.spec.network.listen = listen;
+    }
+    let listen = config.spec.network.listen;
+    refuse_open_address(listen)?;
+    let node = Node::open(&data, file, config).await?;
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("can't listen on {listen}; is another program there? choose another with --listen")
+    })?;
+    let address = listener.local_addr()?;
+    let node_file =
+        NodeFile { pid: std::process::id(), address: address.to_string(), version: VERSION.into() };
+    let mut detail = Map::new();
+    detail.insert("version".into(), VERSION.into());
+    detail.insert("address".into(), address.to_string().into());
+    node.note("started", detail).await?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    node.data.write_file(&node.data.node_file(), serde_json::to_string(&node_file)?.as_bytes(), 0o600)?;
+    announce(global, &node, address);
+
+    let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config)));
+    let doors = Arc::clone(&node.doors);
+    let server = tokio::spawn(async move { serve(listener, &doors).await });
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping: calls in work may finish");
+    node.doors.stopping.cancel();
+    let _ = server.await;
+    let _ = watcher.await;
+    let _ = std::fs::remove_file(node.data.node_file());
+    node.note("stopped", Map::new()).await?;
+    node.close().await;
+    Ok(Ending::Done)
+}
+
+/// Tokens would cross the network in the clear.
+fn refuse_open_address(listen: SocketAddr) -> anyhow::Result<()> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    bail!(
+        "{listen} can be reached from other machines and this node speaks no TLS: listen on 127.0.0.1 and put a \
+         TLS proxy in front (its name goes into spec.network.allowed_hosts)"
+    )
+}
+
+fn announce(global: &Global, node: &Node, address: SocketAddr) {
+    let url = format!("http://{address}");
+    let token = node.data.operator_token();
+    if global.json {
+        json_line(&json!({
+            "ready": true,
+            "version": VERSION,
+            "url": url,
+            "mcp": format!("{url}/mcp"),
+            "data": node.data.root(),
+            "operator_token_file": token,
+            "pid": std::process::id(),
+        }));
+    } else {
+        println!(
+            "aegis {VERSION} is ready: MCP at {url}/mcp (or spawn `aegis mcp`), operator token in {}; \
+             try `aegis call fs.list '{{\"path\": \"/workspace\"}}'`",
+            token.display()
+        );
+    }
+}

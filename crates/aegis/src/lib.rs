@@ -1,0 +1,12 @@
+//! The binary's parts: the composition root and the command line. Only this crate prints.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
+
+pub mod cli;
+pub mod client;
+pub mod commands;
+pub mod explain;
+pub mod locate;
+pub mod node;
+pub mod output;
+pub mod reference;
+pub mod reload;

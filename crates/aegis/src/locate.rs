@@ -1,0 +1,82 @@
+//! Where things are: the data directory, the configuration file, the running node.
+
+use std::path::{Path, PathBuf};
+
+use aegis_core::{Secret, config::NodeConfig};
+use aegis_stores::DataDir;
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cli::{Acting, Global},
+    client::Client,
+};
+
+/// Written by a node when it is ready, removed when it stops.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NodeFile {
+    pub pid: u32,
+    pub address: String,
+    pub version: String,
+}
+
+pub fn data_dir(global: &Global) -> anyhow::Result<PathBuf> {
+    match &global.data {
+        Some(path) => Ok(path.clone()),
+        None => std::env::home_dir()
+            .map(|home| home.join(".aegis"))
+            .ok_or_else(|| anyhow!("there is no home directory; say where with --data DIR")),
+    }
+}
+
+/// The configuration file that applies, if there is any. A file in the current directory is never taken by itself:
+/// an agent may have written it.
+pub fn config_file(global: &Global) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(file) = &global.config {
+        if !file.is_file() {
+            bail!("there is no configuration file at {}", file.display());
+        }
+        return Ok(Some(file.clone()));
+    }
+    let candidates = [
+        data_dir(global)?.join("config.yaml"),
+        PathBuf::from("/etc/aegis/config.yaml"),
+        PathBuf::from("/etc/aegis/node-config.yaml"),
+    ];
+    Ok(candidates.into_iter().find(|file| file.is_file()))
+}
+
+/// Reads a configuration, or says everything that is wrong with it.
+pub fn read_config(file: Option<&Path>) -> anyhow::Result<NodeConfig> {
+    let Some(file) = file else { return Ok(NodeConfig::default()) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+    NodeConfig::parse(&text).map_err(|mistakes| {
+        let name = file.display().to_string();
+        let shown: Vec<String> = mistakes.iter().map(|mistake| mistake.render(&text, &name)).collect();
+        anyhow!("the configuration has {} mistake(s):\n{}", mistakes.len(), shown.join("\n"))
+    })
+}
+
+/// The node that runs on this data directory, if one does.
+pub fn running(data: &Path) -> Option<NodeFile> {
+    let paths = DataDir::read_only(data).ok()?;
+    let text = std::fs::read_to_string(paths.node_file()).ok()?;
+    let node: NodeFile = serde_json::from_str(&text).ok()?;
+    paths.in_use().then_some(node)
+}
+
+/// A client of the running node, acting as the flags say.
+pub fn client(data: &Path, node: &NodeFile, acting: &Acting) -> anyhow::Result<Client> {
+    let token = match &acting.token {
+        Some(token) => Secret::new(token.trim()),
+        None => operator_token(data)?,
+    };
+    Ok(Client { address: node.address.clone(), token, context: acting.context.clone() })
+}
+
+pub fn operator_token(data: &Path) -> anyhow::Result<Secret> {
+    let file = DataDir::read_only(data)?.operator_token();
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("can't read the operator's token in {}", file.display()))?;
+    Ok(Secret::new(text.trim()))
+}

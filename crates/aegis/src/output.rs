@@ -1,0 +1,88 @@
+//! How commands end and how they print.
+
+use std::process::ExitCode;
+
+use aegis_core::{Violation, violation::Layer};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Exit codes that scripts can rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Done,
+    Failed,
+    /// Bad usage; clap uses the same code.
+    Usage,
+    /// Policy said no.
+    Denied,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        Self::from(match ending {
+            Ending::Done => 0,
+            Ending::Failed => 1,
+            Ending::Usage => 2,
+            Ending::Denied => 3,
+        })
+    }
+}
+
+/// Prints one JSON value on one line.
+pub fn json_line(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => println!("{text}"),
+        Err(error) => eprintln!("error: the answer can't be written as JSON: {error}"),
+    }
+}
+
+pub fn json_pretty(value: &Value) {
+    println!("{value:#}");
+}
+
+/// Tells why a call was refused, and ends accordingly.
+pub fn refusal(violation: &Violation, as_json: bool) -> Ending {
+    if as_json {
+        json_line(&json!({"error": violation.to_jsonrpc()}));
+    } else {
+        eprintln!("{}: {}", heading(violation), violation.message);
+        if let Some(rule) = &violation.rule {
+            eprintln!("  rule: {rule}");
+        }
+        if let Some(hint) = &violation.hint {
+            eprintln!("  next: {hint}");
+        }
+        eprintln!("  more: aegis explain {}", violation.kind);
+    }
+    match violation.kind.layer() {
+        Layer::Policy | Layer::Routing => Ending::Denied,
+        Layer::Contract => Ending::Usage,
+        Layer::Identity | Layer::Node => Ending::Failed,
+    }
+}
+
+fn heading(violation: &Violation) -> String {
+    match violation.kind.layer() {
+        Layer::Policy | Layer::Routing => format!("denied ({})", violation.kind),
+        _ => format!("error ({})", violation.kind),
+    }
+}
+
+/// Lines up rows under headings, as wide as their longest cell.
+pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
+    let mut widths = headings.map(|heading| heading.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let padded: Vec<String> =
+            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        println!("{}", padded.join("  ").trim_end());
+    };
+    line(headings);
+    for row in rows {
+        line(std::array::from_fn(|index| row[index].as_str()));
+    }
+}
