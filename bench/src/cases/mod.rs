@@ -1,0 +1,98 @@
+//! What is measured, one file per case.
+
+mod audit_durable;
+mod audit_verify;
+mod filesystem_server;
+mod flat;
+mod glob;
+mod grep;
+mod mcp_read;
+mod search;
+mod start;
+
+use clap::ValueEnum;
+
+use crate::{table::Row, workplace::Workplace};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    /// Every case
+    All,
+    /// Governed reads over MCP against a bare MCP server
+    McpRead,
+    /// fs.grep against rg
+    Grep,
+    /// fs.glob against rg --files
+    Glob,
+    /// Governed reads against the filesystem server of npm
+    FilesystemServer,
+    /// Durable audit records against a plain file
+    AuditDurable,
+    /// Verifying the audit log against sha256sum
+    AuditVerify,
+    /// Start and memory against the bare MCP server
+    Start,
+    /// Whether many tokens or records make a call dearer
+    Flat,
+}
+
+impl Case {
+    pub(crate) const EACH: [Self; 8] = [
+        Self::McpRead,
+        Self::Grep,
+        Self::Glob,
+        Self::FilesystemServer,
+        Self::AuditDurable,
+        Self::AuditVerify,
+        Self::Start,
+        Self::Flat,
+    ];
+
+    /// Those that were asked for, once each and in their own order.
+    pub(crate) fn chosen(asked: &[Self]) -> Vec<Self> {
+        let all = asked.contains(&Self::All);
+        Self::EACH.into_iter().filter(|case| all || asked.contains(case)).collect()
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::McpRead => mcp_read::NAME,
+            Self::Grep => grep::NAME,
+            Self::Glob => glob::NAME,
+            Self::FilesystemServer => filesystem_server::NAME,
+            Self::AuditDurable => audit_durable::NAME,
+            Self::AuditVerify => audit_verify::NAME,
+            Self::Start => start::NAME,
+            Self::Flat => flat::NAME,
+        }
+    }
+
+    pub(crate) fn measure(self, place: &Workplace) -> anyhow::Result<Vec<Row>> {
+        match self {
+            Self::All => Ok(Vec::new()),
+            Self::McpRead => mcp_read::measure(place),
+            Self::Grep => grep::measure(place),
+            Self::Glob => glob::measure(place),
+            Self::FilesystemServer => filesystem_server::measure(place),
+            Self::AuditDurable => audit_durable::measure(place),
+            Self::AuditVerify => audit_verify::measure(place),
+            Self::Start => start::measure(place),
+            Self::Flat => flat::measure(place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_come_once_and_in_order() {
+        assert_eq!(Case::chosen(&[Case::All]), Case::EACH);
+        assert_eq!(Case::chosen(&[Case::Start, Case::Grep, Case::Start]), [Case::Grep, Case::Start]);
+        for case in Case::EACH {
+            assert_eq!(case.to_possible_value().unwrap().get_name(), case.name());
+        }
+    }
+}
