@@ -125,6 +125,11 @@ impl PathPrefix {
         path.below(&self.0).is_some()
     }
 
+    /// Whether this directory is somewhere below `tree`.
+    pub fn lies_below(&self, tree: &VolumePath) -> bool {
+        Self(tree.0.clone()).covers(&VolumePath(self.0.clone()))
+    }
+
     /// The directory itself, normalised.
     pub fn as_str(&self) -> &str {
         &self.0

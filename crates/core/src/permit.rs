@@ -17,6 +17,8 @@ pub struct Grant {
     pub paths: Option<Vec<PathPrefix>>,
     /// `None`: any domain that the node's egress rules let out.
     pub domains: Option<Vec<DomainPattern>>,
+    /// Domains that the deny list names for this tool; they win over `domains`.
+    pub denied_domains: Vec<DomainPattern>,
     pub max_response_size: Option<u64>,
 }
 

@@ -60,6 +60,10 @@ pub enum Target {
     Path {
         argument: Text,
     },
+    /// A path whose whole tree the tool walks: a denial of anything below it is a denial of the call.
+    Tree {
+        argument: Text,
+    },
     Url {
         argument: Text,
     },

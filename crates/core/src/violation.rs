@@ -88,6 +88,8 @@ impl fmt::Display for ViolationKind {
     }
 }
 
+const LONGEST_MESSAGE: usize = 1000;
+
 /// A refusal with everything a person or a model needs to do better: what happened, which rule, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -107,7 +109,13 @@ pub struct Violation {
 
 impl Violation {
     pub fn new(kind: ViolationKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), rule: None, hint: None, retry_after_seconds: None }
+        let mut message = message.into();
+        // It may repeat what a caller sent, and goes into the record.
+        if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
+            message.truncate(end);
+            message.push('…');
+        }
+        Self { kind, message, rule: None, hint: None, retry_after_seconds: None }
     }
 
     #[must_use]

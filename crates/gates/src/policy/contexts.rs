@@ -2,7 +2,12 @@
 
 use std::collections::HashMap;
 
-use aegis_core::{call::hex, config::SecurityContext};
+use aegis_core::{
+    ToolSpec,
+    call::hex,
+    config::{DenyEntry, SecurityContext, security_context::DenyTarget},
+    domain::DomainPattern,
+};
 use sha2::{Digest, Sha256};
 
 #[derive(Debug, Default)]
@@ -15,6 +20,20 @@ pub struct CompiledContext {
     pub source: SecurityContext,
     /// `name@` and the start of a digest of the context's text: the same rules have the same version anywhere.
     pub version: String,
+}
+
+impl CompiledContext {
+    /// The domains that the deny list closes to a tool, for the route to heed at every hop.
+    pub(super) fn denied_domains(&self, tool: &ToolSpec) -> Vec<DomainPattern> {
+        let of_tool = |entry: &&DenyEntry| tool.names().any(|name| entry.tool.matches(name));
+        let entries = self.source.deny_list.iter().filter(of_tool);
+        entries
+            .filter_map(|entry| match &entry.target {
+                Some(DenyTarget::Name(domain)) => Some(domain.clone()),
+                _ => None,
+            })
+            .collect()
+    }
 }
 
 impl ContextSet {

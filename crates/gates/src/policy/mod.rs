@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 pub use contexts::{CompiledContext, ContextSet};
 pub use rates::Charge;
 
-use rates::{RateBook, RateKey};
+use rates::{Budget, RateBook, RateKey};
 use targets::Targets;
 
 #[derive(Debug)]
@@ -42,7 +42,8 @@ pub struct Decision {
 #[derive(Debug, Clone)]
 pub struct Granted {
     pub grant: Grant,
-    capability: usize,
+    /// As it was when the call was decided, whatever is in force when it is charged.
+    budget: Budget,
 }
 
 /// A caller's context, and its capabilities that name the tool, with their places.
@@ -92,14 +93,7 @@ impl PolicyGate {
     /// Charges the call to the caller's budgets; the last moment at which a rate can refuse it. The charge's
     /// concurrency slot is given back when it is dropped.
     pub fn admit(&self, caller: &Caller, tool: &ToolSpec, granted: &Granted) -> Result<Charge, Violation> {
-        let contexts = self.contexts.load();
-        let Some(capability) = contexts
-            .get(caller.context.as_str())
-            .and_then(|context| context.source.capabilities.get(granted.capability))
-        else {
-            return Ok(Charge::free());
-        };
-        RateBook::charge(&self.rates, &RateKey::new(caller, tool), capability)
+        RateBook::charge(&self.rates, &RateKey::new(caller, tool), granted.budget)
             .map_err(|refused| refused.violation(tool, &granted.grant.rule))
     }
 
@@ -177,7 +171,7 @@ impl PolicyGate {
             let place = format!("security_contexts[{}].capabilities[{index}]", caller.context);
             let checked = self
                 .rates
-                .peek(&key, capability)
+                .peek(&key, Budget::of(capability))
                 .map_err(|refused| refused.violation(tool, &place))
                 .and_then(|()| targets.within(capability, tool, &place));
             match checked {
@@ -186,9 +180,10 @@ impl PolicyGate {
                         rule: place,
                         paths: capability.path_allowlist.clone(),
                         domains: capability.domain_allowlist.clone(),
+                        denied_domains: context.denied_domains(tool),
                         max_response_size: capability.max_response_size.map(|size| size.0),
                     };
-                    return Ok(Granted { grant, capability: index });
+                    return Ok(Granted { grant, budget: Budget::of(capability) });
                 }
                 Err(violation) => first = first.or(Some(violation)),
             }

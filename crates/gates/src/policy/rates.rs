@@ -28,6 +28,23 @@ impl RateKey {
     }
 }
 
+/// What a capability allows of one tool to one user.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    rate: Option<RateLimit>,
+    concurrent: Option<u32>,
+}
+
+impl Budget {
+    pub(super) fn of(capability: &Capability) -> Self {
+        Self { rate: capability.rate_limit, concurrent: capability.max_concurrent }
+    }
+
+    fn is_unlimited(self) -> bool {
+        self.rate.is_none() && self.concurrent.is_none()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct RateBook {
     pages: Mutex<Pages>,
@@ -79,28 +96,24 @@ impl Drop for Charge {
 
 impl RateBook {
     /// Whether a charge would be taken now. Spends nothing.
-    pub(super) fn peek(&self, key: &RateKey, capability: &Capability) -> Result<(), Refused> {
-        if capability.rate_limit.is_none() && capability.max_concurrent.is_none() {
+    pub(super) fn peek(&self, key: &RateKey, budget: Budget) -> Result<(), Refused> {
+        if budget.is_unlimited() {
             return Ok(());
         }
         let pages = self.pages();
-        pages.by_key.get(key).map_or(Ok(()), |page| page.check(capability, Instant::now()))
+        pages.by_key.get(key).map_or(Ok(()), |page| page.check(budget, Instant::now()))
     }
 
-    pub(super) fn charge(
-        book: &Arc<Self>,
-        key: &RateKey,
-        capability: &Capability,
-    ) -> Result<Charge, Refused> {
-        if capability.rate_limit.is_none() && capability.max_concurrent.is_none() {
+    pub(super) fn charge(book: &Arc<Self>, key: &RateKey, budget: Budget) -> Result<Charge, Refused> {
+        if budget.is_unlimited() {
             return Ok(Charge::free());
         }
         let now = Instant::now();
         let mut pages = book.pages();
         pages.sweep(now);
         let page = pages.by_key.entry(key.clone()).or_default();
-        page.check(capability, now)?;
-        if let Some(limit) = capability.rate_limit {
+        page.check(budget, now)?;
+        if let Some(limit) = budget.rate {
             page.window = page.window.max(window(limit));
             page.forget(now);
             page.charged.push_back(now);
@@ -128,19 +141,17 @@ impl Pages {
 }
 
 impl Page {
-    fn check(&self, capability: &Capability, now: Instant) -> Result<(), Refused> {
-        if let Some(limit) = capability.rate_limit {
+    fn check(&self, budget: Budget, now: Instant) -> Result<(), Refused> {
+        if let Some(limit) = budget.rate {
             let window = window(limit);
-            let recent = self.charged.iter().rev().take_while(|at| now.duration_since(**at) < window).count();
-            let calls = limit.calls as usize;
-            if recent >= calls
-                && let Some(oldest) = self.charged.get(self.charged.len() - calls)
-            {
-                let retry_after = window.saturating_sub(now.duration_since(*oldest));
-                return Err(Refused::Rate { limit, retry_after });
+            // Charges are in order, so the call that is `calls` back decides.
+            let calls = limit.calls.max(1) as usize;
+            let before = self.charged.len().checked_sub(calls).and_then(|index| self.charged.get(index));
+            if let Some(since) = before.map(|at| now.duration_since(*at)).filter(|since| *since < window) {
+                return Err(Refused::Rate { limit, retry_after: window.saturating_sub(since) });
             }
         }
-        match capability.max_concurrent {
+        match budget.concurrent {
             Some(most) if self.in_work >= most => Err(Refused::Concurrent { most }),
             _ => Ok(()),
         }
@@ -180,5 +191,56 @@ impl Refused {
             .rule(format!("{place}.max_concurrent"))
             .hint("wait for one of them to end"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> RateKey {
+        RateKey { tenant: "local".into(), user: "ann".into(), tool: "fs.read".into() }
+    }
+
+    #[test]
+    fn looking_spends_nothing_and_the_limit_holds() {
+        let book = Arc::new(RateBook::default());
+        let budget = Budget { rate: Some(RateLimit { calls: 3, per_seconds: 3600 }), concurrent: None };
+        for _ in 0..3 {
+            for _ in 0..10 {
+                assert_eq!(book.peek(&key(), budget), Ok(()));
+            }
+            assert!(RateBook::charge(&book, &key(), budget).is_ok());
+        }
+        let refused = RateBook::charge(&book, &key(), budget).unwrap_err();
+        assert!(
+            matches!(refused, Refused::Rate { retry_after, .. } if retry_after <= Duration::from_secs(3600))
+        );
+        assert!(book.peek(&key(), budget).is_err());
+        let other = RateKey { user: "bob".into(), ..key() };
+        assert_eq!(book.peek(&other, budget), Ok(()));
+    }
+
+    #[test]
+    fn a_slot_comes_back_when_the_charge_is_dropped() {
+        let book = Arc::new(RateBook::default());
+        let budget = Budget { rate: None, concurrent: Some(2) };
+        let (one, two) = (RateBook::charge(&book, &key(), budget), RateBook::charge(&book, &key(), budget));
+        assert!(one.is_ok() && two.is_ok());
+        assert!(matches!(RateBook::charge(&book, &key(), budget), Err(Refused::Concurrent { most: 2 })));
+        drop(one);
+        assert!(RateBook::charge(&book, &key(), budget).is_ok());
+    }
+
+    #[test]
+    fn racing_callers_share_one_budget() {
+        let book = Arc::new(RateBook::default());
+        let budget = Budget { rate: Some(RateLimit { calls: 50, per_seconds: 3600 }), concurrent: None };
+        let taken: usize = std::thread::scope(|scope| {
+            let work = || (0..100).filter(|_| RateBook::charge(&book, &key(), budget).is_ok()).count();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 50);
     }
 }

@@ -14,6 +14,8 @@ use super::commands::{self, CommandLine};
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     paths: Vec<VolumePath>,
+    /// Those of the paths whose whole tree is touched.
+    trees: Vec<VolumePath>,
     hosts: Vec<String>,
     commands: Vec<CommandLine>,
 }
@@ -25,11 +27,14 @@ impl Targets {
         let text = |argument: &str| arguments.get(argument).and_then(Value::as_str);
         for target in &tool.targets {
             match target {
-                Target::Path { argument } => {
+                Target::Path { argument } | Target::Tree { argument } => {
                     if let Some(text) = text(argument) {
-                        targets
-                            .paths
-                            .push(VolumePath::parse(text).map_err(|error| bad_path(tool, argument, &error))?);
+                        let path =
+                            VolumePath::parse(text).map_err(|error| bad_path(tool, argument, &error))?;
+                        if matches!(target, Target::Tree { .. }) {
+                            targets.trees.push(path.clone());
+                        }
+                        targets.paths.push(path);
                     }
                 }
                 Target::Url { argument } => {
@@ -59,7 +64,10 @@ impl Targets {
     /// Whether any of the targets is what a deny entry is about.
     pub(super) fn touch(&self, denied: &DenyTarget) -> bool {
         match denied {
-            DenyTarget::Path(prefix) => self.paths.iter().any(|path| prefix.covers(path)),
+            DenyTarget::Path(prefix) => {
+                self.paths.iter().any(|path| prefix.covers(path))
+                    || self.trees.iter().any(|tree| prefix.lies_below(tree))
+            }
             DenyTarget::Name(pattern) => {
                 self.hosts.iter().any(|host| pattern.matches(host))
                     || self.commands.iter().any(|command| pattern.matches(&command.program))

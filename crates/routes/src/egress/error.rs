@@ -36,6 +36,10 @@ pub enum Rule {
         /// The grant's own words for itself.
         grant: String,
     },
+    /// The context's deny list names the host.
+    Denied {
+        host: String,
+    },
     Address {
         class: AddressClass,
         /// The host is a name, and the resolver's answer is of that class.
@@ -50,6 +54,7 @@ impl Rule {
             Self::Credentials => "no credentials in addresses",
             Self::Downgrade => "no redirect from https to http",
             Self::Domain { .. } => "domain_allowlist",
+            Self::Denied { .. } => "deny_list",
             Self::Address { .. } => "egress.allow_private",
         }
     }
@@ -69,6 +74,9 @@ impl fmt::Display for Rule {
                     write!(f, " of {grant}")?;
                 }
                 f.write_str(")")
+            }
+            Self::Denied { host } => {
+                write!(f, "`{host}` is on the deny list of the caller's security context")
             }
             Self::Address { class, resolved } => {
                 let is = if *resolved { "its name resolves to" } else { "it is" };

@@ -92,6 +92,9 @@ fn check(grant: &Grant, step: &Step, address: &WebAddress) -> Result<(), FetchEr
         return refused(Rule::Credentials);
     }
     let host = address.host();
+    if grant.denied_domains.iter().any(|domain| domain.matches(host)) {
+        return refused(Rule::Denied { host: host.to_owned() });
+    }
     match &grant.domains {
         Some(domains) if !domains.iter().any(|domain| domain.matches(host)) => {
             refused(Rule::Domain { host: host.to_owned(), grant: grant.rule.clone() })

@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// `free_from`: where the part below the grant starts, from [`granted_from`].
+    /// `free_from`: where the part below the grant starts, from `granted_from`.
     pub fn new(path: VolumePath, mount: &VolumePath, free_from: usize) -> Result<Self, FileError> {
         let below = path.below(mount.as_str()).ok_or(FileError::NoVolume)?;
         let inside = path.as_str().len() - below.len();

@@ -44,6 +44,7 @@ impl Tool for Delete {
 
     fn facts(&self) -> Facts {
         Facts {
+            targets: super::whole_tree(),
             mutability: Mutability::Destructive,
             examples: vec![
                 example("One file", json!({"path": "notes/old.md"})),

@@ -53,6 +53,7 @@ impl Tool for Glob {
 
     fn facts(&self) -> Facts {
         Facts {
+            targets: super::whole_tree(),
             tags: vec!["files".into(), "search".into()],
             examples: vec![
                 example("By name, at any depth", json!({"pattern": "*.toml", "path": "/workspace"})),

@@ -54,6 +54,7 @@ impl Tool for Grep {
 
     fn facts(&self) -> Facts {
         Facts {
+            targets: super::whole_tree(),
             tags: vec!["files".into(), "search".into()],
             examples: vec![
                 example(

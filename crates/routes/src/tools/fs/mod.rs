@@ -68,6 +68,11 @@ fn facts(name: &'static str, title: &'static str, description: &'static str) -> 
     }
 }
 
+/// The target of a tool that goes through everything below its path.
+fn whole_tree() -> Vec<Target> {
+    vec![Target::Tree { argument: "path".into() }]
+}
+
 /// [`facts`] of a tool that only looks, and shows what it finds.
 fn reading(name: &'static str, title: &'static str, description: &'static str) -> Facts {
     Facts {
