@@ -57,7 +57,7 @@ fn repeated(once: &dyn Fn() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
 
 fn memory(place: &Workplace, site: &Site) -> anyhow::Result<Row> {
     let (node, bare) = (site.start(place)?, EchoServer::start(place)?);
-    runtime()?.block_on(tokio::time::sleep(Duration::from_secs(2)));
+    runtime()?.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
     let (ours, theirs) = (node.server.resident_mebibytes()?, bare.server.resident_mebibytes()?);
     node.server.stop()?;
     Ok(Row {

@@ -103,13 +103,7 @@ pub struct Acting {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// Act with this token instead of the operator's (needs a running node)
-    #[arg(
-        long,
-        env = "AEGIS_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN",
-        conflicts_with = "context"
-    )]
+    #[arg(long, env = "AEGIS_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
 }
 

@@ -1,5 +1,7 @@
 //! A small HTTP client for the node on this machine.
 
+use std::time::Duration;
+
 use aegis_core::{Secret, Violation, ViolationKind};
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Full};
@@ -11,6 +13,11 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+
+/// For answers that take no work.
+const BRIEF: Duration = Duration::from_secs(10);
+/// For calls: the node's own limit ends them much earlier.
+const PATIENT: Duration = Duration::from_secs(24 * 3600);
 
 /// A running node and the credential to talk to it with.
 #[derive(Debug, Clone)]
@@ -32,15 +39,32 @@ pub enum Answer {
 
 impl Client {
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        self.send(Method::GET, path, None).await
+        self.within(BRIEF, Method::GET, path, None).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
-        self.send(Method::POST, path, Some(body)).await
+        self.within(BRIEF, Method::POST, path, Some(body)).await
     }
 
     pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
-        self.send(Method::DELETE, path, None).await
+        self.within(BRIEF, Method::DELETE, path, None).await
+    }
+
+    /// As [`Client::post`], for a call that may take as long as the node lets it.
+    pub async fn call(&self, path: &str, arguments: &Value) -> anyhow::Result<Answer> {
+        self.within(PATIENT, Method::POST, path, Some(arguments)).await
+    }
+
+    async fn within(
+        &self,
+        limit: Duration,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        tokio::time::timeout(limit, self.send(method, path, body)).await.with_context(|| {
+            format!("the node at {} did not answer within {} s", self.address, limit.as_secs())
+        })?
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {

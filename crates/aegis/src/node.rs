@@ -7,7 +7,7 @@ use std::{
 
 use aegis_core::{
     Caller, Door, Tier, Timestamp,
-    config::{NodeConfig, security_context::OPERATOR_CONTEXT},
+    config::{NodeConfig, SecurityContext, security_context::OPERATOR_CONTEXT},
     record::NodeRecord,
     runtimes,
 };
@@ -54,7 +54,10 @@ impl ActiveConfig {
         self.current.load_full()
     }
 
-    pub fn replace(&self, config: NodeConfig) {
+    /// Puts new contexts in force. The other sections stay as the node was started with them.
+    pub fn replace_contexts(&self, contexts: Vec<SecurityContext>) {
+        let mut config = NodeConfig::clone(&self.current());
+        config.spec.security_contexts = contexts;
         self.current.store(Arc::new(config));
     }
 
@@ -94,6 +97,12 @@ impl Node {
     /// Opens the data directory and puts the node together. Settles what an earlier node left open.
     pub async fn open(data: &Path, file: Option<PathBuf>, config: NodeConfig) -> anyhow::Result<Self> {
         let data = DataDir::open(data)?;
+        // What a killed node left would send commands, and the operator's token, to whoever has its address now.
+        if let Err(error) = std::fs::remove_file(data.node_file())
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).context("can't remove the traces of an earlier node");
+        }
         let config = Arc::new(ActiveConfig::new(file, config));
         let current = config.current();
         let registry = Registry::open(&data)?;
@@ -146,6 +155,7 @@ impl Node {
     pub async fn close(self) {
         self.doors.stopping.cancel();
         self.doors.plane.drain().await;
+        self.doors.plane.close().await;
         if let Err(error) = self.doors.registry.flush().await {
             tracing::warn!(%error, "the registry did not close cleanly");
         }

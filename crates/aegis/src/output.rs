@@ -28,16 +28,34 @@ impl From<Ending> for ExitCode {
     }
 }
 
+/// `println!` that does not mind when nobody reads any more, as in `aegis tools list | head -1`.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
+/// [`say`] without the line's end.
+macro_rules! say_part {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stdout(), $($text)*);
+    }};
+}
+
+pub(crate) use {say, say_part};
+
 /// Prints one JSON value on one line.
 pub fn json_line(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => println!("{text}"),
+        Ok(text) => say!("{text}"),
         Err(error) => eprintln!("error: the answer can't be written as JSON: {error}"),
     }
 }
 
 pub fn json_pretty(value: &Value) {
-    println!("{value:#}");
+    say!("{value:#}");
 }
 
 /// Tells why a call was refused, and ends accordingly.
@@ -79,7 +97,7 @@ pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
     let line = |cells: [&str; N]| {
         let padded: Vec<String> =
             cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        println!("{}", padded.join("  ").trim_end());
+        say!("{}", padded.join("  ").trim_end());
     };
     line(headings);
     for row in rows {

@@ -41,6 +41,9 @@ fn tool(page: &mut String, spec: &ToolSpec) -> std::fmt::Result {
         .iter()
         .map(|target| match target {
             Target::Path { argument } => format!("`{argument}` against `path_allowlist`"),
+            Target::Tree { argument } => {
+                format!("`{argument}`, with all that is below it, against `path_allowlist`")
+            }
             Target::Url { argument } => format!("the host of `{argument}` against `domain_allowlist`"),
             Target::Host { host } => format!("`{host}` against `domain_allowlist`"),
             Target::Command { command, .. } => format!("`{command}` against the command allowlists"),
@@ -129,7 +132,11 @@ fn type_of(schema: &Value) -> String {
         return values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
     }
     if let Some(values) = schema["oneOf"].as_array() {
-        return values.iter().map(|value| format!("`{}`", value["const"])).collect::<Vec<_>>().join(", ");
+        let one = |value: &Value| match value["enum"].as_array() {
+            Some(values) => values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
+            None => format!("`{}`", value["const"]),
+        };
+        return values.iter().map(one).collect::<Vec<_>>().join(", ");
     }
     match &schema["type"] {
         Value::String(kind) => kind.clone(),

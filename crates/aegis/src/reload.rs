@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -17,42 +17,48 @@ use crate::{locate, node::ActiveConfig};
 /// How often the file is looked at. A look is one `stat`.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Watches until the node stops. Without a file there is nothing to watch.
-pub async fn watch(doors: Arc<Doors>, config: Arc<ActiveConfig>) {
-    let Some(file) = config.file.clone() else { return };
-    let mut seen = fingerprint(&file);
+/// Watches until the node stops. A node that started without a file takes the one that appears in its place.
+pub async fn watch(doors: Arc<Doors>, config: Arc<ActiveConfig>, file: PathBuf) {
+    let mut in_force = fingerprint(&file);
+    let mut last_seen = in_force;
+    let mut from_file =
+        config.file.as_ref().and_then(|file| locate::read_config(Some(file)).ok()).unwrap_or_default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
             () = doors.stopping.cancelled() => return,
         }
         let now = fingerprint(&file);
-        if now == seen || now.is_none() {
-            continue;
+        // A file that is still being written changes between two looks.
+        if now.is_some()
+            && now != in_force
+            && now == last_seen
+            && let Some(new) = reload(&doors, &config, &file, &from_file).await
+        {
+            from_file = new;
         }
-        seen = now;
-        reload(&doors, &config, &file).await;
+        if now == last_seen {
+            in_force = now;
+        }
+        last_seen = now;
     }
 }
 
-async fn reload(doors: &Doors, config: &ActiveConfig, file: &Path) {
+async fn reload(doors: &Doors, config: &ActiveConfig, file: &Path, old: &NodeConfig) -> Option<NodeConfig> {
     let new = match locate::read_config(Some(file)) {
         Ok(new) => new,
         Err(error) => {
             tracing::error!("kept the old configuration: {error:#}");
-            doors
-                .plane
-                .bus()
-                .announce_node(Event::new(EventName::ConfigRejected).with("error", format!("{error:#}")));
-            return;
+            let rejected = Event::new(EventName::ConfigRejected).with("error", format!("{error:#}"));
+            doors.plane.bus().announce_node(rejected);
+            return None;
         }
     };
-    let old = config.current();
     doors.plane.policy().replace(&new.contexts());
-    if needs_restart(&old, &new) {
+    config.replace_contexts(new.spec.security_contexts.clone());
+    if needs_restart(old, &new) {
         tracing::warn!("security contexts are in force; the other changes take effect at the next start");
     }
-    config.replace(new);
     let mut detail = Map::new();
     detail.insert("file".into(), file.display().to_string().into());
     let record = NodeRecord {
@@ -66,6 +72,7 @@ async fn reload(doors: &Doors, config: &ActiveConfig, file: &Path) {
     }
     tracing::info!(file = %file.display(), "the configuration was reloaded");
     doors.plane.bus().announce_node(Event { name: EventName::ConfigReloaded, detail });
+    Some(new)
 }
 
 /// Whether anything but the contexts changed.

@@ -55,7 +55,13 @@ pub enum CallResult {
     /// The tool ran and could not.
     Failed { kind: String, message: String },
     /// A gate said no, or the node could not run it.
-    Refused { kind: String },
+    Refused {
+        kind: String,
+        message: String,
+        /// Which rule fired, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+    },
     /// The node died between intent and outcome; whether the effect happened is not known.
     Unknown,
 }

@@ -2,7 +2,9 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use aegis_core::{Caller, Door, Violation, ViolationKind, id::SessionId};
+use aegis_core::{
+    Caller, Door, Violation, ViolationKind, config::security_context::OPERATOR_CONTEXT, id::SessionId,
+};
 use axum::{
     body::Body,
     extract::{DefaultBodyLimit, Request, State},
@@ -10,6 +12,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use http_body::Body as _;
 use tokio::sync::Semaphore;
 
 use crate::{Doors, wire};
@@ -81,8 +84,6 @@ fn forbidden(what: &str, value: Option<&str>, rule: &str) -> Response {
 
 /// A request's body must be complete by then.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Larger bodies are taken only from callers that are known: memory is not for strangers.
-const STRANGERS_BODY: u64 = 64 << 10;
 
 /// Reads the whole body before anybody looks at it: too large, too slow and half-sent bodies end here, and a
 /// handler that has one never waits for the network.
@@ -97,10 +98,11 @@ pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request
     if announced > limit as u64 {
         return too_large(limit);
     }
-    if (announced > STRANGERS_BODY || parts.headers.contains_key(header::TRANSFER_ENCODING))
-        && let Err(violation) = caller(&doors, &parts.headers, Door::Rest, None).await
+    // A stranger's body is not read at all; whoever answers will ask for a credential first.
+    if body.size_hint().exact() != Some(0)
+        && doors.identity.bearer(bearer(&parts.headers), Door::Rest, None).await.is_err()
     {
-        return wire::refusal(&violation);
+        return next.run(Request::from_parts(parts, Body::empty())).await;
     }
     match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => {
@@ -180,7 +182,7 @@ pub(crate) async fn caller(
 /// choose a context, and nobody can choose a tier.
 pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Violation> {
     let Some(context) = headers.get(CONTEXT_HEADER) else { return Ok(caller) };
-    if caller.tier != aegis_core::Tier::Operator {
+    if !is_operator(&caller) {
         return Err(Violation::new(ViolationKind::OperatorOnly, "only an operator can choose a context"));
     }
     let context = context.to_str().unwrap_or_default();
@@ -203,12 +205,17 @@ pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -
 /// As [`caller`], for operations that only operators may do.
 pub(crate) async fn operator(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
     let caller = caller(doors, headers, Door::Rest, None).await?;
-    if caller.tier == aegis_core::Tier::Operator {
+    if is_operator(&caller) {
         return Ok(caller);
     }
     doors.plane.meters().refused(ViolationKind::OperatorOnly);
     Err(Violation::new(ViolationKind::OperatorOnly, "this operation is for operators")
         .hint("use the token in DATA/operator.token"))
+}
+
+/// By tier and by context: a token of the operator tier that was bound to less stays bound.
+fn is_operator(caller: &Caller) -> bool {
+    caller.tier == aegis_core::Tier::Operator && caller.context.as_str() == OPERATOR_CONTEXT
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

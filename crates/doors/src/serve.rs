@@ -1,18 +1,21 @@
-//! The accept loop: HTTP/1.1 and HTTP/2 with limits on how long a client may dawdle, and an orderly end.
+//! The accept loop: HTTP/1.1 with a limit on how long a client may dawdle, and an orderly end.
+//!
+//! No HTTP/2: nobody speaks it without TLS, and its sniffing would wait for ever on a silent connection.
 
 use std::{io, sync::Arc, time::Duration};
 
+use hyper::server::conn::http1;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::{Doors, router};
 
-/// A request's headers must be complete by then.
-const HEADER_TIME: Duration = Duration::from_secs(15);
+/// A request's headers must be complete by then, counted from the start of a connection or the end of the last answer.
+const HEADER_TIME: Duration = Duration::from_secs(60);
 /// Open connections; the kernel's queue holds further ones back.
 const MOST_CONNECTIONS: usize = 4096;
 /// How long connections may take to finish once the node is stopping.
@@ -21,9 +24,8 @@ const GOODBYE_TIME: Duration = Duration::from_secs(20);
 /// Serves until `doors.stopping` is cancelled, then lets requests in work finish.
 pub async fn serve(listener: TcpListener, doors: &Arc<Doors>) {
     let service = TowerToHyperService::new(router(doors));
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(HEADER_TIME);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
     let farewell = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -32,8 +34,7 @@ pub async fn serve(listener: TcpListener, doors: &Arc<Doors>) {
             () = doors.stopping.cancelled() => break,
         };
         let Some((stream, place)) = accepted else { continue };
-        let connection =
-            farewell.watch(builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned());
+        let connection = farewell.watch(builder.serve_connection(TokioIo::new(stream), service.clone()));
         tokio::spawn(async move {
             let _place = place;
             // A client that went away mid-request is its own affair.

@@ -1,4 +1,4 @@
-//! The plane: the only code that joins gates and routes. Read [`Plane::call`] from top to bottom to see the life of
+//! The plane: the only code that joins gates and routes. Read `Plane::live` from top to bottom to see the life of
 //! a call.
 
 mod admission;

@@ -1,4 +1,5 @@
 use std::{
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,6 +15,7 @@ use aegis_core::{
 use aegis_gates::{ArgumentsGate, PolicyGate};
 use aegis_routes::Catalog;
 use aegis_stores::audit::AuditLog;
+use futures::FutureExt;
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -241,8 +243,7 @@ impl Plane {
         let (carried, answer) =
             under_deadline(route, self.limits.call_timeout.0, mutates, &cancel, answer).await;
         drop(charge);
-        let result = carried.and_then(|outcome| measured(outcome, largest, &tool));
-        self.conclude(&caller, &tool, draft, result, answer).await;
+        self.conclude(&caller, &tool, draft, carried, largest, answer).await;
     }
 
     /// Writes the record of a call that ran, tells listeners, answers.
@@ -251,28 +252,32 @@ impl Plane {
         caller: &Caller,
         tool: &ToolSpec,
         draft: Draft,
-        mut result: Result<Done, Violation>,
+        carried: Result<Outcome, Violation>,
+        largest: u64,
         answer: Option<Answer>,
     ) {
         let call = draft.call();
-        let (recorded, label) = match &result {
-            Ok(Done { outcome, json }) => {
-                let recorded = match outcome.failure {
-                    None => CallResult::Done { bytes: json.len() as u64 },
-                    Some(kind) => CallResult::Failed {
-                        kind: kind.as_str().to_owned(),
-                        message: outcome.value["error"].as_str().unwrap_or_default().to_owned(),
-                    },
-                };
-                (recorded, Some(outcome.label.clone()))
-            }
-            Err(violation) => (record::refused(violation), None),
+        let announce = |event| self.bus.announce(&caller.tenant, call, &tool.name, event);
+        let mut label = None;
+        let mut result = carried.and_then(|mut outcome| {
+            std::mem::take(&mut outcome.events).into_iter().for_each(announce);
+            label = Some(outcome.label.clone());
+            measured(outcome, largest, tool)
+        });
+        let recorded = match &result {
+            Ok(Done { outcome, json }) => match outcome.failure {
+                None => CallResult::Done { bytes: json.len() as u64 },
+                Some(kind) => CallResult::Failed {
+                    kind: kind.as_str().to_owned(),
+                    message: outcome.value["error"].as_str().unwrap_or_default().to_owned(),
+                },
+            },
+            // It ran: what it changed is changed, and only the answer is missing.
+            Err(violation) => CallResult::Failed {
+                kind: violation.kind.as_str().to_owned(),
+                message: violation.message.clone(),
+            },
         };
-        if let Ok(Done { outcome, .. }) = &mut result {
-            for event in std::mem::take(&mut outcome.events) {
-                self.bus.announce(&caller.tenant, call, &tool.name, event);
-            }
-        }
         let ended = match &recorded {
             CallResult::Done { .. } => Event::new(EventName::InvocationCompleted),
             other => Event::new(EventName::InvocationFailed).with("status", other.status()),
@@ -284,10 +289,18 @@ impl Plane {
         } else {
             self.audit.record(&entry).await
         };
-        self.bus.announce(&caller.tenant, call, &tool.name, ended);
+        if let Err(violation) = &result {
+            self.meters.refused(violation.kind);
+            refusal_events(violation).for_each(announce);
+        }
+        announce(ended);
         if let Err(error) = written {
             tracing::error!(%error, %call, "the outcome of a call could not be recorded");
-            result = Err(unrecordable(&error));
+            result = Err(Violation::new(
+                ViolationKind::InternalError,
+                format!("the call ran, and its outcome can't be recorded: {error}"),
+            )
+            .hint("a change it was to make may have been made; its intent is in the audit log"));
         }
         if let Some(answer) = answer {
             // The receiver is gone when the caller stopped waiting.
@@ -299,12 +312,7 @@ impl Plane {
     async fn refuse(&self, draft: Draft, violation: Violation, answer: Answer) {
         self.meters.refused(violation.kind);
         let (tenant, call, tool) = draft.subject();
-        for name in refusal_events(violation.kind) {
-            let event = Event::new(*name)
-                .with("violation", violation.kind.as_str())
-                .with("message", violation.message.as_str());
-            self.bus.announce(&tenant, call, &tool, event);
-        }
+        refusal_events(&violation).for_each(|event| self.bus.announce(&tenant, call, &tool, event));
         let recorded = record::refused(&violation);
         let (entry, took) = draft.finish(recorded.clone(), None);
         self.meters.finished(&tool, &recorded, took);
@@ -352,12 +360,16 @@ impl Plane {
             .map_err(|error| unrecordable(&error))
     }
 
-    /// Waits for the calls in work, then closes the record. Doors have stopped letting calls in.
+    /// Waits for the calls in work. Doors have stopped letting calls in.
     pub async fn drain(&self) {
         self.work.close();
         if tokio::time::timeout(self.limits.drain_timeout.0, self.work.wait()).await.is_err() {
             tracing::warn!(in_flight = self.meters.in_flight(), "stopped waiting for calls in work");
         }
+    }
+
+    /// Writes what is queued and signs the last head. Nothing can be recorded, so nothing can be called, after this.
+    pub async fn close(&self) {
         if let Err(error) = self.audit.close().await {
             tracing::error!(%error, "the audit log did not close cleanly");
         }
@@ -382,6 +394,13 @@ async fn under_deadline(
     cancel: &CancellationToken,
     answer: Answer,
 ) -> (Result<Outcome, Violation>, Option<Answer>) {
+    // A bug in a tool ends its call, with a record, and nothing else.
+    let route = AssertUnwindSafe(route).catch_unwind().map(|ended| {
+        ended.unwrap_or_else(|_| {
+            Err(Violation::new(ViolationKind::InternalError, "the tool failed in a way it should not")
+                .hint("the node's log has the details; please report it"))
+        })
+    });
     let mut route = std::pin::pin!(route);
     let late = || {
         Violation::new(
@@ -436,9 +455,9 @@ fn unrecordable(error: &impl std::fmt::Display) -> Violation {
         .hint("nothing runs unrecorded; `aegis doctor` looks at the disk")
 }
 
-fn refusal_events(kind: ViolationKind) -> &'static [EventName] {
+fn refusal_events(violation: &Violation) -> impl Iterator<Item = Event> {
     use aegis_core::violation::Layer;
-    match (kind, kind.layer()) {
+    let names: &[EventName] = match (violation.kind, violation.kind.layer()) {
         (ViolationKind::PathTraversalAttempt, _) => &[
             EventName::PathTraversalBlocked,
             EventName::ToolPolicyViolation,
@@ -447,6 +466,11 @@ fn refusal_events(kind: ViolationKind) -> &'static [EventName] {
         (_, Layer::Policy | Layer::Routing) => {
             &[EventName::ToolPolicyViolation, EventName::PolicyViolationBlocked]
         }
-        _ => &[EventName::InvocationFailed],
-    }
+        _ => &[],
+    };
+    names.iter().map(|name| {
+        Event::new(*name)
+            .with("violation", violation.kind.as_str())
+            .with("message", violation.message.as_str())
+    })
 }

@@ -111,7 +111,11 @@ fn clipped(text: &str, longest: usize) -> String {
 }
 
 pub(crate) fn refused(violation: &Violation) -> CallResult {
-    CallResult::Refused { kind: violation.kind.as_str().to_owned() }
+    CallResult::Refused {
+        kind: violation.kind.as_str().to_owned(),
+        message: violation.message.clone(),
+        rule: violation.rule.clone(),
+    }
 }
 
 /// The record of a call whose node died between its intent and its outcome.

@@ -1,6 +1,7 @@
 use std::{
     fs::File,
     io::{BufReader, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,7 +23,7 @@ use crate::{
     cli::{Acting, Audit, Global, Verdict},
     client::Answer,
     locate,
-    output::{Ending, json_line},
+    output::{Ending, json_line, say},
 };
 
 /// How often a followed log is looked at.
@@ -106,9 +107,9 @@ fn show(global: &Global, stored: &Stored) {
     }
     let seq = stored.seq;
     match &stored.entry {
-        Ok(Entry::Call(call)) => println!("{seq:>7}  {}", call_line(call)),
+        Ok(Entry::Call(call)) => say!("{seq:>7}  {}", call_line(call)),
         Ok(Entry::Intent(intent)) => {
-            println!("{seq:>7}  {}  intent   {} by {}", intent.time, intent.tool, intent.caller.user);
+            say!("{seq:>7}  {}  intent   {} by {}", intent.time, intent.tool, intent.caller.user);
         }
         Ok(Entry::Node(node)) => {
             let detail = if node.detail.is_empty() {
@@ -116,9 +117,9 @@ fn show(global: &Global, stored: &Stored) {
             } else {
                 Value::from(node.detail.clone()).to_string()
             };
-            println!("{seq:>7}  {}  node     {} {detail}", node.time, node.action);
+            say!("{seq:>7}  {}  node     {} {detail}", node.time, node.action);
         }
-        Err(error) => println!("{seq:>7}  UNREADABLE: {error}"),
+        Err(error) => say!("{seq:>7}  UNREADABLE: {error}"),
     }
 }
 
@@ -126,13 +127,8 @@ fn call_line(call: &CallRecord) -> String {
     let said = match &call.result {
         CallResult::Done { bytes } => format!("{bytes} bytes"),
         CallResult::Failed { kind, message } => format!("{kind}: {message}"),
-        CallResult::Refused { kind } => {
-            let rule = call.verdicts.iter().find_map(|verdict| match &verdict.verdict {
-                aegis_core::Verdict::Deny(violation) => violation.rule.clone(),
-                aegis_core::Verdict::Pass { .. } => None,
-            });
-            rule.map_or_else(|| kind.clone(), |rule| format!("{kind} by {rule}"))
-        }
+        CallResult::Refused { kind, rule: Some(rule), .. } => format!("{kind} by {rule}"),
+        CallResult::Refused { kind, message, rule: None } => format!("{kind}: {message}"),
         CallResult::Unknown => "the node died before the outcome was known".to_owned(),
     };
     format!(
@@ -198,14 +194,14 @@ fn tell(global: &Global, report: &Report) {
     }
     match fault {
         None => {
-            println!("sound: {} records in one chain, {} signed heads hold", report.records, report.heads);
+            say!("sound: {} records in one chain, {} signed heads hold", report.records, report.heads);
             if report.unsigned > 0 {
-                println!("the newest {} records are not signed yet", report.unsigned);
+                say!("the newest {} records are not signed yet", report.unsigned);
             }
         }
         Some(fault) => {
-            println!("NOT SOUND: {fault}");
-            println!("{} records before it are sound", report.records);
+            say!("NOT SOUND: {fault}");
+            say!("{} records before it are sound", report.records);
         }
     }
 }
@@ -216,8 +212,10 @@ async fn export(global: &Global, file: &Path) -> anyhow::Result<Ending> {
     let exported = if file == Path::new("-") {
         audit::export(&database, &mut BufWriter::new(std::io::stdout().lock()))?
     } else {
-        let made = File::create_new(file)
-            .with_context(|| format!("can't make {} (an existing file is not replaced)", file.display()))?;
+        let made =
+            File::options().write(true).create_new(true).mode(0o600).open(file).with_context(|| {
+                format!("can't make {} (an existing file is not replaced)", file.display())
+            })?;
         audit::export(&database, &mut BufWriter::with_capacity(1 << 20, made))?
     };
     if global.json && file != Path::new("-") {

@@ -10,7 +10,7 @@ use crate::{
     client::Answer,
     locate,
     node::Node,
-    output::{self, Ending, json_line, json_pretty},
+    output::{self, Ending, json_line, json_pretty, say},
 };
 
 pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
@@ -51,7 +51,7 @@ pub(super) async fn call(
     if let Some(running) = locate::running(&data) {
         let client = locate::client(&data, &running, acting)?;
         let path = format!("/v1/tools/{}", urlencoded(tool));
-        return client.post(&path, &Value::Object(arguments)).await;
+        return client.call(&path, &Value::Object(arguments)).await;
     }
     let node = embedded(global, acting).await?;
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
@@ -93,7 +93,7 @@ fn show(global: &Global, answer: &Answer) -> Ending {
         }
         Answer::Ok(value) => {
             match &value["result"] {
-                Value::String(text) => println!("{text}"),
+                Value::String(text) => say!("{text}"),
                 result => json_pretty(result),
             }
             Ending::Done

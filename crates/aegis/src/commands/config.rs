@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{
     cli::{Config, Global},
     locate,
-    output::{Ending, json_line, json_pretty},
+    output::{Ending, json_line, json_pretty, say, say_part},
 };
 
 pub(super) fn run(global: &Global, command: &Config) -> anyhow::Result<Ending> {
@@ -32,8 +32,8 @@ fn show(global: &Global) -> anyhow::Result<Ending> {
     if global.json {
         json_line(&json!({"file": place, "config": config}));
     } else {
-        println!("# {place}");
-        print!("{}", config.to_yaml());
+        say!("# {place}");
+        say_part!("{}", config.to_yaml());
     }
     Ok(Ending::Done)
 }
@@ -49,7 +49,7 @@ fn validate(global: &Global, file: &std::path::Path) -> anyhow::Result<Ending> {
             .collect();
         json_line(&json!({"file": name, "valid": mistakes.is_empty(), "mistakes": rows}));
     } else if mistakes.is_empty() {
-        println!("{name} is valid");
+        say!("{name} is valid");
     } else {
         for mistake in &mistakes {
             eprintln!("{}", mistake.render(&text, &name));

@@ -15,7 +15,7 @@ use crate::{
     cli::{Acting, Global},
     client::Answer,
     locate::{self, NodeFile},
-    output::{Ending, json_line},
+    output::{Ending, json_line, say},
 };
 
 const LOW_DISK: u64 = 1 << 30;
@@ -73,9 +73,9 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
                 State::Warning => "WARN",
                 State::Bad => "BAD ",
             };
-            println!("{mark}  {:<14} {}", finding.check, finding.found);
+            say!("{mark}  {:<14} {}", finding.check, finding.found);
             if let Some(mend) = &finding.mend {
-                println!("      {:<14} mend: {mend}", "");
+                say!("      {:<14} mend: {mend}", "");
             }
         }
     }

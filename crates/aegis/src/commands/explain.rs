@@ -3,7 +3,7 @@ use serde_json::json;
 use crate::{
     cli::{Explain, Global},
     explain,
-    output::{Ending, json_line},
+    output::{Ending, json_line, say, say_part},
 };
 
 pub(super) fn run(global: &Global, command: &Explain) -> Ending {
@@ -12,14 +12,14 @@ pub(super) fn run(global: &Global, command: &Explain) -> Ending {
             json_line(&explain::names().collect::<Vec<_>>());
         } else {
             for name in explain::names() {
-                println!("{name}");
+                say!("{name}");
             }
         }
         return Ending::Done;
     };
     match explain::page(name) {
         Some((name, text)) if global.json => json_line(&json!({"name": name, "text": text})),
-        Some((_, text)) => print!("{text}"),
+        Some((_, text)) => say_part!("{text}"),
         None => {
             eprintln!("error: {}", explain::unknown(name));
             eprintln!("`aegis explain` lists them all");

@@ -6,7 +6,7 @@ use crate::{
     cli::{Acting, Global, Token},
     client::{Answer, Client},
     locate,
-    output::{self, Ending, json_line, table},
+    output::{self, Ending, json_line, say, table},
 };
 
 pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Ending> {
@@ -21,7 +21,7 @@ pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Endi
                 }
             }
             finish(global, client.post("/v1/tokens", &wanted).await?, |made| {
-                println!("{}", text(&made["token"]));
+                say!("{}", text(&made["token"]));
                 eprintln!(
                     "{} for {} of tenant {} in context {}, until {}; it is not shown again",
                     text(&made["id"]),
@@ -41,7 +41,7 @@ pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Endi
         }
         Token::Revoke { id } => {
             finish(global, client.delete(&format!("/v1/tokens/{}", urlencoded(id))).await?, |token| {
-                println!("{} is revoked", text(&token["id"]));
+                say!("{} is revoked", text(&token["id"]));
             })
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     cli::{Acting, Global, Tools},
     client::Answer,
     locate,
-    output::{self, Ending, json_line, table},
+    output::{self, Ending, json_line, say, table},
 };
 
 pub(super) async fn run(global: &Global, command: &Tools) -> anyhow::Result<Ending> {
@@ -55,7 +55,7 @@ fn list(global: &Global, specs: &[Value], limit: usize) {
         .collect();
     table(["TOOL", "TIER", "EFFECT", "DESCRIPTION"], &rows);
     if shown.len() < specs.len() {
-        println!("… {} of {}; more with --limit", shown.len(), specs.len());
+        say!("… {} of {}; more with --limit", shown.len(), specs.len());
     }
 }
 
@@ -90,14 +90,14 @@ async fn show(global: &Global, acting: &Acting, name: &str) -> anyhow::Result<En
 
 fn describe(spec: &Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    println!("{}  ({})", text(&spec["name"]), text(&spec["title"]));
-    println!("{}\n", text(&spec["description"]));
-    println!("tier {}, {}, route {}", text(&spec["tier"]), text(&spec["mutability"]), text(&spec["route"]));
-    println!("answers are labelled {} ({})\n", text(&spec["label"]["trust"]), text(&spec["label"]["source"]));
-    println!("arguments: {:#}\n", spec["input_schema"]);
-    println!("answer: {:#}", spec["output_schema"]);
+    say!("{}  ({})", text(&spec["name"]), text(&spec["title"]));
+    say!("{}\n", text(&spec["description"]));
+    say!("tier {}, {}, route {}", text(&spec["tier"]), text(&spec["mutability"]), text(&spec["route"]));
+    say!("answers are labelled {} ({})\n", text(&spec["label"]["trust"]), text(&spec["label"]["source"]));
+    say!("arguments: {:#}\n", spec["input_schema"]);
+    say!("answer: {:#}", spec["output_schema"]);
     for example in spec["examples"].as_array().into_iter().flatten() {
-        println!(
+        say!(
             "\n# {}\naegis call {} '{}'",
             text(&example["title"]),
             text(&spec["name"]),

@@ -12,7 +12,7 @@ use crate::{
     cli::{Global, Up},
     locate::{self, NodeFile},
     node::{Node, VERSION},
-    output::{Ending, json_line},
+    output::{Ending, json_line, say},
     reload,
 };
 
@@ -41,7 +41,8 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     node.data.write_file(&node.data.node_file(), serde_json::to_string(&node_file)?.as_bytes(), 0o600)?;
     announce(global, &node, address);
 
-    let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config)));
+    let watched = node.config.file.clone().unwrap_or_else(|| data.join("config.yaml"));
+    let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config), watched));
     let doors = Arc::clone(&node.doors);
     let server = tokio::spawn(async move { serve(listener, &doors).await });
     tokio::select! {
@@ -53,9 +54,10 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let _ = server.await;
     let _ = watcher.await;
     let _ = std::fs::remove_file(node.data.node_file());
-    node.note("stopped", Map::new()).await?;
+    node.doors.plane.drain().await;
+    let noted = node.note("stopped", Map::new()).await;
     node.close().await;
-    Ok(Ending::Done)
+    noted.map(|()| Ending::Done)
 }
 
 /// Tokens would cross the network in the clear.
@@ -83,7 +85,7 @@ fn announce(global: &Global, node: &Node, address: SocketAddr) {
             "pid": std::process::id(),
         }));
     } else {
-        println!(
+        say!(
             "aegis {VERSION} is ready: MCP at {url}/mcp (or spawn `aegis mcp`), operator token in {}; \
              try `aegis call fs.list '{{\"path\": \"/workspace\"}}'`",
             token.display()

@@ -103,9 +103,16 @@ impl NodeConfig {
         if mistakes.is_empty() { Ok(parsed.value) } else { Err(mistakes) }
     }
 
-    /// The configuration as YAML with literal secrets masked.
+    /// The configuration as YAML with literal secrets masked. The contexts that ship are there too, so that one can
+    /// see what to change; all but the operator's, which can't be.
     pub fn to_yaml(&self) -> String {
-        serde_json::to_value(self).map(|value| document::to_yaml(&value)).unwrap_or_default()
+        let mut shown = self.clone();
+        shown.spec.security_contexts = self.contexts();
+        shown
+            .spec
+            .security_contexts
+            .retain(|context| context.name.as_str() != security_context::OPERATOR_CONTEXT);
+        serde_json::to_value(shown).map(|value| document::to_yaml(&value)).unwrap_or_default()
     }
 
     /// The shipped contexts with this file's laid over them.

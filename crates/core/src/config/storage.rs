@@ -117,6 +117,9 @@ impl StorageConfig {
                     "a tenant's name has lower-case letters, digits and hyphens, at most 63".into(),
                 );
             }
+            if volume.ttl_class == TtlClass::Ephemeral {
+                wrong("ttl_class", "a directory of this machine is persistent; nothing would end it".into());
+            }
             if !volume.host_path.starts_with('/') {
                 wrong("host_path", "write an absolute path".into());
             }

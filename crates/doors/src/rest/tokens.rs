@@ -83,7 +83,11 @@ async fn make(doors: &Doors, operator: &Caller, wanted: Wanted) -> Result<(Token
         note: wanted.note,
     };
     let (token, secret) = doors.registry.create(new).await.map_err(|error| fault(&error))?;
-    note(doors, operator, "token-created", &token).await?;
+    if let Err(violation) = note(doors, operator, "token-created", &token).await {
+        // A token that the record does not know must not be usable.
+        let _ = doors.registry.revoke(&token.id).await;
+        return Err(violation);
+    }
     Ok((token, secret))
 }
 

@@ -25,7 +25,7 @@ async fn sample(home: &std::path::Path) -> AuditLog {
     let result = |status: usize| match status {
         0 => CallResult::Done { bytes: 1 },
         1 => CallResult::Failed { kind: "not_found".into(), message: "no such file".into() },
-        2 => CallResult::Refused { kind: "ToolNotAllowed".into() },
+        2 => CallResult::Refused { kind: "ToolNotAllowed".into(), message: "no".into(), rule: None },
         _ => CallResult::Unknown,
     };
     log.record(&node("started")).await.unwrap();

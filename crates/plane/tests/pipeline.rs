@@ -1,0 +1,239 @@
+//! Calls that end badly: each is answered, and each leaves its one record.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on panics")]
+
+use std::{sync::Arc, time::Duration};
+
+use aegis_core::{
+    Call, Caller, Door, Failure, Label, Tier, TrustClass, ViolationKind,
+    config::{AuditConfig, LimitsConfig, NodeConfig},
+    quantity::{Size, Span},
+    record::{CallRecord, CallResult, Entry},
+    tool::{ApprovalRule, Mutability, Route},
+};
+use aegis_gates::PolicyGate;
+use aegis_plane::{Bus, Parts, Plane};
+use aegis_routes::{Answer, Catalog, Facts, Run, Tool};
+use aegis_stores::{
+    AuditLog, DataDir,
+    audit::{Filter, Kind, LogReader},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// Does what its argument says.
+struct Actor {
+    name: &'static str,
+    mutability: Mutability,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    act: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    text: String,
+}
+
+impl Tool for Actor {
+    type Input = Input;
+    type Output = Output;
+
+    fn facts(&self) -> Facts {
+        Facts {
+            name: self.name.into(),
+            aliases: Vec::new(),
+            title: "Act".into(),
+            category: "test".into(),
+            description: "Does what it is told.".into(),
+            tags: Vec::new(),
+            tier: Tier::User,
+            skip_judge: true,
+            mutability: self.mutability,
+            idempotent: false,
+            approval: ApprovalRule::NotRequired,
+            route: Route::Builtin,
+            targets: Vec::new(),
+            label: Label::new(TrustClass::ExternalUntrusted, "test"),
+            examples: Vec::new(),
+        }
+    }
+
+    async fn run(&self, run: &Run<'_>, input: Input) -> Result<Answer<Output>, Failure> {
+        let text = match input.act.as_str() {
+            "panic" => panic!("as told"),
+            "talk" => "x".repeat(10_000),
+            "hang" => std::future::pending().await,
+            "dawdle" => {
+                run.cancel.cancelled().await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                "late".to_owned()
+            }
+            other => other.to_owned(),
+        };
+        Ok(Output { text }.into())
+    }
+}
+
+struct Stage {
+    plane: Arc<Plane>,
+    data: DataDir,
+    _dir: TempDir,
+}
+
+fn stage(limits: LimitsConfig) -> Stage {
+    let dir = tempfile::tempdir().unwrap();
+    let data = DataDir::open(dir.path().join("data")).unwrap();
+    let catalog = Catalog::default()
+        .with(Actor { name: "test.look", mutability: Mutability::ReadOnly })
+        .with(Actor { name: "test.change", mutability: Mutability::Mutating });
+    let plane = Plane::new(Parts {
+        catalog: Arc::new(catalog),
+        policy: Arc::new(PolicyGate::new(&NodeConfig::default().contexts())),
+        audit: AuditLog::open(&data, &AuditConfig::default()).unwrap(),
+        bus: Bus::default(),
+        limits,
+        audit_config: AuditConfig::default(),
+    });
+    Stage { plane, data, _dir: dir }
+}
+
+fn brief() -> LimitsConfig {
+    LimitsConfig {
+        call_timeout: Span(Duration::from_millis(200)),
+        max_response: Size(5_000),
+        ..LimitsConfig::default()
+    }
+}
+
+impl Stage {
+    fn caller() -> Caller {
+        Caller {
+            tenant: "local".into(),
+            user: "ann".into(),
+            tier: Tier::Operator,
+            context: "aegis-system-operator".into(),
+            credential: "test".into(),
+            door: Door::Rest,
+            session: None,
+        }
+    }
+
+    fn start(
+        &self,
+        tool: &str,
+        act: &str,
+        cancel: &CancellationToken,
+    ) -> impl Future<Output = Result<String, ViolationKind>> + use<> {
+        let mut arguments = Map::new();
+        arguments.insert("act".into(), act.into());
+        let (plane, call, cancel) = (Arc::clone(&self.plane), Call::new(tool, arguments), cancel.clone());
+        async move {
+            let reply = plane.call(Self::caller(), call, cancel).await;
+            reply.result.map(|done| done.json).map_err(|violation| violation.kind)
+        }
+    }
+
+    async fn call(&self, tool: &str, act: &str) -> Result<String, ViolationKind> {
+        self.start(tool, act, &CancellationToken::new()).await
+    }
+
+    /// The records of all calls, oldest first.
+    async fn records(self) -> Vec<CallRecord> {
+        self.plane.drain().await;
+        self.plane.close().await;
+        let reader = LogReader::open(&self.data.audit_database()).unwrap();
+        let filter = Filter { kind: Some(Kind::Call), ..Filter::default() };
+        let mut found: Vec<CallRecord> = reader
+            .tail(&filter, 1000)
+            .unwrap()
+            .into_iter()
+            .filter_map(|stored| match stored.entry.unwrap() {
+                Entry::Call(record) => Some(*record),
+                _ => None,
+            })
+            .collect();
+        found.reverse();
+        found
+    }
+}
+
+fn failed_as(record: &CallRecord) -> String {
+    match &record.result {
+        CallResult::Failed { kind, .. } => kind.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_an_outcome() {
+    let stage = stage(LimitsConfig::default());
+    for tool in ["test.look", "test.change"] {
+        assert_eq!(stage.call(tool, "panic").await, Err(ViolationKind::InternalError));
+    }
+    assert_eq!(stage.call("test.look", "fine").await, Ok(json!({"text": "fine"}).to_string()));
+    assert!(stage.plane.audit().unfinished_intents().is_empty());
+    let kinds: Vec<String> = stage.records().await.iter().map(failed_as).collect();
+    assert_eq!(kinds[..2], ["InternalError", "InternalError"]);
+    assert_eq!(kinds.len(), 3);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_withheld_and_recorded_as_such() {
+    let stage = stage(brief());
+    assert_eq!(stage.call("test.change", "talk").await, Err(ViolationKind::OutputSizeLimitExceeded));
+    let metrics = stage.plane.meters().render();
+    assert!(metrics.contains("aegis_refusals_total{violation=\"OutputSizeLimitExceeded\"} 1"), "{metrics}");
+    let records = stage.records().await;
+    assert_eq!(failed_as(&records[0]), "OutputSizeLimitExceeded");
+    assert!(records[0].label.is_some(), "it ran, so it has a label");
+}
+
+#[tokio::test]
+async fn time_runs_out() {
+    let stage = stage(brief());
+    assert_eq!(stage.call("test.look", "hang").await, Err(ViolationKind::DeadlineExceeded));
+    // A change is answered at the deadline, asked to stop, waited for, and recorded as it really ended.
+    assert_eq!(stage.call("test.change", "dawdle").await, Err(ViolationKind::DeadlineExceeded));
+    let records = stage.records().await;
+    assert_eq!(failed_as(&records[0]), "DeadlineExceeded");
+    assert!(matches!(records[1].result, CallResult::Done { .. }), "{:?}", records[1].result);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_is_recorded() {
+    let stage = stage(LimitsConfig::default());
+    let cancel = CancellationToken::new();
+    let call = tokio::spawn(stage.start("test.look", "hang", &cancel));
+    while stage.plane.meters().in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    cancel.cancel();
+    assert!(call.await.unwrap().is_err());
+    assert_eq!(stage.records().await.len(), 1);
+}
+
+#[tokio::test]
+async fn more_calls_than_the_node_takes() {
+    let stage = stage(LimitsConfig { max_concurrent_calls: 1, ..LimitsConfig::default() });
+    let cancel = CancellationToken::new();
+    let first = tokio::spawn(stage.start("test.look", "hang", &cancel));
+    while stage.plane.meters().in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.call("test.look", "fine").await, Err(ViolationKind::Overloaded));
+    cancel.cancel();
+    assert!(first.await.unwrap().is_err());
+    assert!(stage.call("test.look", "fine").await.is_ok());
+    let records = stage.records().await;
+    let overloaded = records.iter().find_map(|record| match &record.result {
+        CallResult::Refused { kind, rule, .. } => Some((kind.as_str(), rule.as_deref())),
+        _ => None,
+    });
+    assert_eq!(overloaded, Some(("Overloaded", Some("spec.limits.max_concurrent_calls"))));
+}
