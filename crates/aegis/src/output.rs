@@ -1,6 +1,6 @@
 //! How commands end and how they print.
 
-use std::process::ExitCode;
+use std::{borrow::Cow, fmt::Write as _, process::ExitCode};
 
 use aegis_core::{Violation, violation::Layer};
 use serde::Serialize;
@@ -46,10 +46,33 @@ macro_rules! say_part {
 
 pub(crate) use {say, say_part};
 
-/// Prints one JSON value on one line.
+/// Text from outside as it may be shown in a terminal: nothing in it moves the cursor, begins a line or turns the
+/// direction of writing.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_tricky) {
+        return text.into();
+    }
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut shown, character| {
+            if is_tricky(character) {
+                let _ = write!(shown, "\\u{:04x}", u32::from(character));
+            } else {
+                shown.push(character);
+            }
+            shown
+        })
+        .into()
+}
+
+fn is_tricky(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Prints one JSON value on one line. Tricky characters stand in strings only, where `\u` means the same.
 pub fn json_line(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => say!("{text}"),
+        Ok(text) => say!("{}", harmless(&text)),
         Err(error) => eprintln!("error: the answer can't be written as JSON: {error}"),
     }
 }
@@ -63,12 +86,12 @@ pub fn refusal(violation: &Violation, as_json: bool) -> Ending {
     if as_json {
         json_line(&json!({"error": violation.to_jsonrpc()}));
     } else {
-        eprintln!("{}: {}", heading(violation), violation.message);
+        eprintln!("{}: {}", heading(violation), harmless(&violation.message));
         if let Some(rule) = &violation.rule {
-            eprintln!("  rule: {rule}");
+            eprintln!("  rule: {}", harmless(rule));
         }
         if let Some(hint) = &violation.hint {
-            eprintln!("  next: {hint}");
+            eprintln!("  next: {}", harmless(hint));
         }
         eprintln!("  more: aegis explain {}", violation.kind);
     }
@@ -102,5 +125,18 @@ pub fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
     line(headings);
     for row in rows {
         line(std::array::from_fn(|index| row[index].as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_steers_the_terminal() {
+        assert_eq!(harmless("plain ä 漢"), "plain ä 漢");
+        assert_eq!(harmless("a\x1b[2J\nb\u{202e}c\u{9b}\x7f"), "a\\u001b[2J\\u000ab\\u202ec\\u009b\\u007f");
+        let json = serde_json::to_string("x\u{202e}\x7f").unwrap();
+        assert_eq!(serde_json::from_str::<String>(&harmless(&json)).unwrap(), "x\u{202e}\x7f");
     }
 }

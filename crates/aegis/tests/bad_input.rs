@@ -89,12 +89,25 @@ fn bulky_arguments_are_recorded() {
         "unknown arguments are let through here"
     );
     assert_eq!(node.call("no.such.tool", bulk).violation(), "ToolNotFound");
+    let scheme = node.call("web.fetch", json!({"url": format!("{}://x", "a".repeat(2_000_000))}));
+    assert_eq!(scheme.violation(), "InvalidArguments");
     let members: serde_json::Map<String, Value> = (0..20_000).map(|n| (format!("m{n}"), json!(1))).collect();
     let edit = node.call("fs.multi_edit", json!({"path": "a", "edits": [members]}));
     assert_eq!(edit.violation(), "InvalidArguments");
     assert!(edit.body.len() < 4096, "{} bytes", edit.body.len());
     let calls = node.records().iter().filter(|record| record["entry"]["entry"] == "call").count();
-    assert_eq!(calls, 3);
+    assert_eq!(calls, 4);
+}
+
+/// Ten thousand edits of a large file would keep a core busy long after the caller has gone.
+#[test]
+fn edits_are_counted() {
+    let node = TestNode::start();
+    node.call("fs.write", json!({"path": "a", "content": "x"}));
+    let edits = vec![json!({"target_content": "x", "replacement_content": "x"}); 1001];
+    let answer = node.call("fs.multi_edit", json!({"path": "a", "edits": edits}));
+    assert_eq!(answer.violation(), "InvalidArguments", "{}", answer.body);
+    assert!(answer.body.contains("at most 1000 items"), "{}", answer.body);
 }
 
 /// Spellings of a parent directory that are no parent directory here: they name files that don't exist.
@@ -275,6 +288,9 @@ fn hosts_and_origins() {
     assert_eq!(ask(&[("host", "localhost:8088")]), 200);
     assert_eq!(ask(&[("host", "[::1]:1")]), 200);
     assert_eq!(ask(&[("host", "evil.example")]), 403);
+    assert_eq!(ask(&[("host", "[::1]evil.example")]), 403);
+    assert_eq!(ask(&[("host", "[::1")]), 403);
+    assert_eq!(ask(&[("host", "localhost"), ("host", "evil.example")]), 400);
     assert_eq!(ask(&[("host", "127.0.0.1.evil.example")]), 403);
     assert_eq!(ask(&[("host", "localhost"), ("origin", "https://evil.example")]), 403);
     assert_eq!(ask(&[("host", "localhost"), ("origin", "null")]), 403);

@@ -88,13 +88,20 @@ fn text(text: &str) -> Value {
     json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len(), "preview": preview})
 }
 
-/// A URL may carry a password before its host; everything else of it is needed to know what was fetched.
+/// A URL may carry a password before its host; everything else of it is needed to know what was fetched. Web
+/// addresses are read as leniently as a browser reads them: with any number of slashes, of either kind.
 fn without_password(text: &str) -> Cow<'_, str> {
     let masked = || {
-        let (scheme, rest) = text.split_once("://")?;
-        let authority = rest.split(['/', '?', '#']).next()?;
-        let at = authority.rfind('@')?;
-        Some(format!("{scheme}://[redacted]{}", &rest[at..]))
+        let (scheme, rest) = text.split_once(':')?;
+        let is_web =
+            ["http", "https", "ftp", "ws", "wss"].iter().any(|web| scheme.trim().eq_ignore_ascii_case(web));
+        if !is_web && !rest.starts_with("//") {
+            return None;
+        }
+        let authority = rest.trim_start_matches(['/', '\\', '\t', '\n', '\r']);
+        let end = authority.find(['/', '\\', '?', '#']).unwrap_or(authority.len());
+        let at = authority[..end].rfind('@')?;
+        Some(format!("{scheme}://[redacted]{}", &authority[at..]))
     };
     masked().map_or(Cow::Borrowed(text), Cow::Owned)
 }
@@ -145,6 +152,17 @@ mod tests {
     fn passwords_in_urls_are_masked() {
         let record = redacted(json!({"url": "https://ann:pw@example.org/a@b?c"}));
         assert_eq!(record["url"], "https://[redacted]@example.org/a@b?c");
+        for url in [
+            "http:ann:pw@h/",
+            "http:/ann:pw@h/",
+            "HTTP:\\\\ann:pw@h/",
+            " https://ann:pw@h/",
+            "ftp:///ann:pw@h",
+        ] {
+            let record = redacted(json!({ "url": url }));
+            assert!(!record.to_string().contains("pw"), "{record}");
+        }
+        assert_eq!(redacted(json!({"text": "mail: ann@example.org"}))["text"], "mail: ann@example.org");
         for text in ["a://b@", "://@://@", "x://@@@/y://z@w", "no@url", "http://plain/@"] {
             let _ = redacted(json!({ "x": text }));
         }

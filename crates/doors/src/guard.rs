@@ -27,6 +27,16 @@ pub(crate) async fn host_and_origin(
     request: Request,
     next: Next,
 ) -> Response {
+    // With two of them, this check and the one who answers might each look at another.
+    for name in [header::HOST, header::ORIGIN, header::AUTHORIZATION] {
+        if request.headers().get_all(&name).iter().nth(1).is_some() {
+            let twice = Violation::new(
+                ViolationKind::MalformedRequest,
+                format!("the header `{name}` is there twice"),
+            );
+            return wire::refusal(&twice);
+        }
+    }
     let host = request
         .uri()
         .authority()
@@ -65,7 +75,10 @@ fn origin_is_ours(doors: &Doors, origin: &str) -> bool {
 /// The host without port and brackets.
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
+        let Some((address, port)) = rest.split_once(']') else { return "" };
+        let plain = port.is_empty()
+            || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+        return if plain { address } else { "" };
     }
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.contains(':') => name,

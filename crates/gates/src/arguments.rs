@@ -145,6 +145,7 @@ fn describe(error: &jsonschema::ValidationError<'_>) -> String {
         ValidationErrorKind::MinLength { limit: 1 } => format!("{field} must not be empty"),
         ValidationErrorKind::MinLength { limit } => format!("{field} must have at least {limit} characters"),
         ValidationErrorKind::MaxLength { limit } => format!("{field} must have at most {limit} characters"),
+        ValidationErrorKind::MaxItems { limit } => format!("{field} must have at most {limit} items"),
         ValidationErrorKind::Minimum { limit } => format!("{field} must be at least {limit}"),
         ValidationErrorKind::Maximum { limit } => format!("{field} must be at most {limit}"),
         ValidationErrorKind::Enum { options } => format!("{field} must be one of {options}"),

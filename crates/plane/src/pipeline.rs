@@ -10,7 +10,7 @@ use aegis_core::{
     event::EventName,
     id::CallId,
     record::{CallResult, NodeRecord},
-    tool::Directory,
+    tool::{Directory, Route},
 };
 use aegis_gates::{ArgumentsGate, PolicyGate};
 use aegis_routes::Catalog;
@@ -236,7 +236,13 @@ impl Plane {
         self.bus.announce(&caller.tenant, call, &tool.name, Event::new(EventName::InvocationRequested));
 
         let mutates = tool.mutability.mutates();
-        if mutates && let Err(error) = self.audit.record_durable(&draft.intent()).await {
+        // What can't be recorded does not run. What leaves the node is an effect too, so it is written down first.
+        let recordable = if Self::wants_intent(&tool) {
+            self.audit.record_durable(&draft.intent()).await.map(drop)
+        } else {
+            self.audit.health()
+        };
+        if let Err(error) = recordable {
             return self.refuse(draft, unrecordable(&error), answer).await;
         }
         let route = self.catalog.carry_out(permit, &tool, arguments, self, &cancel);
@@ -284,7 +290,7 @@ impl Plane {
         };
         let (entry, took) = draft.finish(recorded.clone(), label);
         self.meters.finished(&tool.name, &recorded, took);
-        let written = if tool.mutability.mutates() || self.durable_reads {
+        let written = if Self::wants_intent(tool) || self.durable_reads {
             self.audit.record_durable(&entry).await.map(drop)
         } else {
             self.audit.record(&entry).await
@@ -306,6 +312,10 @@ impl Plane {
             // The receiver is gone when the caller stopped waiting.
             let _ = answer.send(result);
         }
+    }
+
+    fn wants_intent(tool: &ToolSpec) -> bool {
+        tool.mutability.mutates() || tool.route == Route::Upstream
     }
 
     /// Ends a call that never reached a route.

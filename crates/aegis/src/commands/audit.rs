@@ -23,7 +23,7 @@ use crate::{
     cli::{Acting, Audit, Global, Verdict},
     client::Answer,
     locate,
-    output::{Ending, json_line, say},
+    output::{Ending, harmless, json_line, say},
 };
 
 /// How often a followed log is looked at.
@@ -105,11 +105,10 @@ fn show(global: &Global, stored: &Stored) {
         }
         return;
     }
-    let seq = stored.seq;
-    match &stored.entry {
-        Ok(Entry::Call(call)) => say!("{seq:>7}  {}", call_line(call)),
+    let line = match &stored.entry {
+        Ok(Entry::Call(call)) => call_line(call),
         Ok(Entry::Intent(intent)) => {
-            say!("{seq:>7}  {}  intent   {} by {}", intent.time, intent.tool, intent.caller.user);
+            format!("{}  intent   {} by {}", intent.time, intent.tool, intent.caller.user)
         }
         Ok(Entry::Node(node)) => {
             let detail = if node.detail.is_empty() {
@@ -117,10 +116,11 @@ fn show(global: &Global, stored: &Stored) {
             } else {
                 Value::from(node.detail.clone()).to_string()
             };
-            say!("{seq:>7}  {}  node     {} {detail}", node.time, node.action);
+            format!("{}  node     {} {detail}", node.time, node.action)
         }
-        Err(error) => say!("{seq:>7}  UNREADABLE: {error}"),
-    }
+        Err(error) => format!("UNREADABLE: {error}"),
+    };
+    say!("{:>7}  {}", stored.seq, harmless(line.trim_end()));
 }
 
 fn call_line(call: &CallRecord) -> String {

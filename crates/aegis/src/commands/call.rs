@@ -10,7 +10,7 @@ use crate::{
     client::Answer,
     locate,
     node::Node,
-    output::{self, Ending, json_line, json_pretty, say},
+    output::{self, Ending, harmless, json_line, json_pretty, say},
 };
 
 pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
@@ -101,7 +101,7 @@ fn show(global: &Global, answer: &Answer) -> Ending {
         Answer::ToolFailed(value) => {
             let result = &value["result"];
             let text = |member: &str| result[member].as_str().unwrap_or_default().to_owned();
-            eprintln!("failed ({}): {}", text("error_kind"), text("error"));
+            eprintln!("failed ({}): {}", text("error_kind"), harmless(&text("error")));
             eprintln!("  more: aegis explain {}", text("error_kind"));
             Ending::Failed
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aegis_core::{Caller, ToolSpec, tool::Directory};
 use axum::http::StatusCode;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
 
@@ -26,6 +26,8 @@ const PAGE: usize = 200;
 const LIST_TTL_MILLIS: u64 = 5_000;
 /// Messages in one array.
 const LARGEST_BATCH: usize = 32;
+/// How many bytes of answers an array may have before the rest of it is refused.
+const LARGEST_ANSWERS: usize = 32 << 20;
 
 const INSTRUCTIONS: &str = "Tools of an aegis node. Every call is checked against the caller's security context and \
 recorded. A refusal names the rule that fired and what to do instead; repeating the same call will not help unless it \
@@ -204,11 +206,12 @@ impl Conversation {
                 Message::Request(request) => {
                     let step =
                         self.request(caller.clone(), request, Era::Legacy(revision), names, &withdrawal);
-                    answers.push(match step {
+                    let answer = match step {
                         Ok(Step::Running(running)) => running.answer,
                         Ok(Step::Answer(answer)) => ready(answer),
                         Err(fault) => ready(fault.render(Some(request.id.as_str()))),
-                    });
+                    };
+                    answers.push((request.id.as_str().to_owned(), answer));
                 }
                 Message::Notification { method, params } if method == "notifications/cancelled" => {
                     if let (Some(in_flight), Some(id)) = (in_flight, params.cancelled()) {
@@ -222,9 +225,22 @@ impl Conversation {
             if answers.is_empty() {
                 return None;
             }
-            let answers: Vec<_> = join_all(answers).await.into_iter().flatten().collect();
+            // One after the other: requests past the limit are not begun.
             let mut out = vec![b'['];
-            out.extend_from_slice(&answers.join(&b","[..]));
+            for (id, answer) in answers {
+                let text = if out.len() > LARGEST_ANSWERS {
+                    let full =
+                        Fault::invalid_request("the answers before this one are too large for one array");
+                    Some(full.render(Some(&id)))
+                } else {
+                    answer.await
+                };
+                let Some(text) = text else { continue };
+                if out.len() > 1 {
+                    out.push(b',');
+                }
+                out.extend_from_slice(&text);
+            }
             out.push(b']');
             Some(out)
         }))

@@ -196,7 +196,7 @@ impl Files {
         let (at, report) = self
             .change(run, path, move |at, terms| {
                 let mut lines = Vec::with_capacity(edits.len());
-                let mut change = |text: &str| apply(text, &edits, &mut lines, explain);
+                let mut change = |text: &str| apply(text, &edits, &mut lines, explain, terms.cancel);
                 let Rewritten { old_size, new_size } =
                     at.volume.storage.rewrite(&at.place, limit, &mut change, terms)?;
                 Ok(EditReport { lines, old_size, new_size })
@@ -364,9 +364,13 @@ fn apply(
     edits: &[Edit],
     lines: &mut Vec<usize>,
     explain: fn(usize, String) -> String,
+    cancel: &tokio_util::sync::CancellationToken,
 ) -> Result<Option<String>, FileError> {
     let mut changed: Option<String> = None;
     for (index, edit) in edits.iter().enumerate() {
+        if cancel.is_cancelled() {
+            return Err(FileError::Cancelled);
+        }
         let current = changed.as_deref().unwrap_or(text);
         let edited =
             edit::replace_once(current, &edit.target, &edit.replacement).map_err(|error| match error {

@@ -23,6 +23,7 @@ pub struct Input {
     #[schemars(length(min = 1))]
     path: String,
     /// Ordered edits; each one sees the result of those before it.
+    #[schemars(length(max = 1000))]
     edits: Vec<OneEdit>,
 }
 
