@@ -3,6 +3,7 @@
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -55,19 +56,20 @@ impl Load<'_> {
     }
 
     async fn drive(&self) -> anyhow::Result<Answered> {
-        let mut connections = Vec::new();
-        for _ in 0..self.connections {
-            connections.push(Connection::open(self.address).await?);
+        let mut prepared = Vec::new();
+        for index in 0..self.connections {
+            let requests: Vec<Vec<u8>> =
+                self.requests.iter().skip(index).step_by(self.connections).cloned().collect();
+            let times = Vec::with_capacity(1 << 16);
+            prepared.push((Connection::open(self.address).await?, requests, times));
         }
+        let expected = Arc::new(Finder::new(self.expected).into_owned());
         let start = Instant::now();
         let end = start + self.time;
         let mut work = JoinSet::new();
-        for (index, mut connection) in connections.into_iter().enumerate() {
-            let requests: Vec<Vec<u8>> =
-                self.requests.iter().skip(index).step_by(self.connections).cloned().collect();
-            let expected = Finder::new(self.expected).into_owned();
+        for (mut connection, requests, mut times) in prepared {
+            let expected = Arc::clone(&expected);
             work.spawn(async move {
-                let mut times = Vec::with_capacity(1 << 16);
                 let mut begun = Instant::now();
                 for request in requests.iter().cycle() {
                     if begun >= end {
@@ -85,10 +87,12 @@ impl Load<'_> {
             });
         }
         let mut times = Vec::new();
+        let mut elapsed = Duration::ZERO;
         while let Some(done) = work.join_next().await {
+            elapsed = start.elapsed();
             times.extend(done??);
         }
-        Ok(Answered { calls: times.len() as u64, elapsed: start.elapsed(), times })
+        Ok(Answered { calls: times.len() as u64, elapsed, times })
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::{load::runtime, words::Words};
 
-/// Makes records that differ in what differs in life: ids, times, paths, sizes. Their bodies have about 650 bytes.
+/// Makes records that differ in what differs in life: ids, times, paths, sizes. Their bodies have about 800 bytes.
 #[derive(Debug)]
 pub(crate) struct Records {
     words: Words,
@@ -41,7 +41,9 @@ impl Records {
             GateVerdict::pass(Gate::Identity).by(credential.as_str()),
             GateVerdict::pass(Gate::Catalog),
             GateVerdict::pass(Gate::Arguments),
-            GateVerdict::pass(Gate::Policy).by("workspace.capabilities[0]").under("3f9c1a2b"),
+            GateVerdict::pass(Gate::Policy)
+                .by("security_contexts[workspace].capabilities[0]")
+                .under("workspace@3f9c1a2b77d0"),
         ];
         Entry::Call(Box::new(CallRecord {
             time: self.start.plus(std::time::Duration::from_millis(self.made)),

@@ -46,8 +46,7 @@ pub(super) fn measure(place: &Workplace) -> anyhow::Result<Vec<Row>> {
         process::output(Command::new("sha256sum").arg(&bodies))?;
         Ok(begun.elapsed().as_secs_f64())
     };
-    let rounds = if count < 1_000_000 { place.rounds() } else { 5 };
-    let seconds = Rounds::take(rounds, vec![Box::new(database), Box::new(file), Box::new(sum)])?;
+    let seconds = Rounds::take(place.rounds(), vec![Box::new(database), Box::new(file), Box::new(sum)])?;
     std::fs::remove_file(&exported)?;
     std::fs::remove_file(&bodies)?;
 

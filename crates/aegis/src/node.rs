@@ -8,7 +8,7 @@ use std::{
 use aegis_core::{
     Caller, Door, Tier, Timestamp,
     config::{NodeConfig, SecurityContext, security_context::OPERATOR_CONTEXT},
-    record::NodeRecord,
+    record::{Entry, NodeRecord},
     runtimes,
 };
 use aegis_doors::Doors;
@@ -145,9 +145,17 @@ impl Node {
         }
     }
 
+    /// Records something about the node. On disk before it returns.
     pub async fn note(&self, action: &str, detail: Map<String, Value>) -> anyhow::Result<()> {
         let record = NodeRecord { time: Timestamp::now(), action: action.to_owned(), caller: None, detail };
         self.doors.plane.note(record).await?;
+        Ok(())
+    }
+
+    /// As [`Node::note`], without waiting for the disk.
+    pub async fn mention(&self, action: &str, detail: Map<String, Value>) -> anyhow::Result<()> {
+        let record = NodeRecord { time: Timestamp::now(), action: action.to_owned(), caller: None, detail };
+        self.doors.plane.audit().record(&Entry::Node(record)).await?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-use std::{net::SocketAddr, sync::Arc};
+use std::{fs::File, io::Write, net::SocketAddr, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
 
 use aegis_doors::serve::serve;
 use anyhow::{Context, bail};
@@ -36,9 +36,9 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let mut detail = Map::new();
     detail.insert("version".into(), VERSION.into());
     detail.insert("address".into(), address.to_string().into());
-    node.note("started", detail).await?;
+    node.mention("started", detail).await?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    node.data.write_file(&node.data.node_file(), serde_json::to_string(&node_file)?.as_bytes(), 0o600)?;
+    write_node_file(&node.data.node_file(), &node_file)?;
     announce(global, &node, address);
 
     let watched = node.config.file.clone().unwrap_or_else(|| data.join("config.yaml"));
@@ -58,6 +58,13 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let noted = node.note("stopped", Map::new()).await;
     node.close().await;
     noted.map(|()| Ending::Done)
+}
+
+/// Says where the node is, for commands on this machine. It means nothing after a crash, so it needs no sync.
+fn write_node_file(file: &Path, node: &NodeFile) -> anyhow::Result<()> {
+    let mut opened = File::options().write(true).create_new(true).mode(0o600).open(file)?;
+    opened.write_all(serde_json::to_string(node)?.as_bytes())?;
+    Ok(())
 }
 
 /// Tokens would cross the network in the clear.
