@@ -1,4 +1,4 @@
-//! npm `@modelcontextprotocol/server-filesystem`, driven over its standard input and output.
+//! MCP servers driven over their standard input and output: npm `@modelcontextprotocol/server-filesystem`, and ours.
 
 use std::{
     fs,
@@ -16,8 +16,10 @@ use crate::process;
 pub(crate) const PACKAGE: &str = "@modelcontextprotocol/server-filesystem";
 const VERSION: &str = "2026.8.31";
 
+/// A server at the other end of a pipe.
 #[derive(Debug)]
-pub(crate) struct FilesystemServer {
+pub(crate) struct PipedServer {
+    name: &'static str,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -40,20 +42,22 @@ fn install() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-impl FilesystemServer {
-    /// Starts it with leave to read `root`.
-    pub(crate) fn start(root: &Path) -> anyhow::Result<Self> {
-        let mut child = Command::new("node")
-            .arg(install()?)
-            .arg(root)
+/// The yardstick, with leave to read `root`.
+pub(crate) fn filesystem_server(root: &Path) -> anyhow::Result<PipedServer> {
+    PipedServer::start(PACKAGE, Command::new("node").arg(install()?).arg(root))
+}
+
+impl PipedServer {
+    pub(crate) fn start(name: &'static str, command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .context("can't run node")?;
+            .with_context(|| format!("can't run {name}"))?;
         let input = child.stdin.take().context("no standard input")?;
         let output = BufReader::new(child.stdout.take().context("no standard output")?);
-        let mut server = Self { child, input, output, sent: 0 };
+        let mut server = Self { name, child, input, output, sent: 0 };
         server.send(
             "initialize",
             &json!({
@@ -66,7 +70,7 @@ impl FilesystemServer {
         server.receive(&mut line)?;
         let answer: Value = serde_json::from_str(&line)?;
         if answer.get("result").is_none() {
-            bail!("{PACKAGE} did not initialize: {line}");
+            bail!("{name} did not initialize: {line}");
         }
         server.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
         Ok(server)
@@ -77,10 +81,10 @@ impl FilesystemServer {
         &mut self,
         time: Duration,
         in_flight: usize,
-        file: &Path,
+        (tool, file): (&str, &Path),
         expected: &str,
     ) -> anyhow::Result<f64> {
-        let arguments = json!({"name": "read_text_file", "arguments": {"path": file}});
+        let arguments = json!({"name": tool, "arguments": {"path": file}});
         let begun = Instant::now();
         for _ in 0..in_flight {
             self.send("tools/call", &arguments)?;
@@ -90,7 +94,7 @@ impl FilesystemServer {
         while open > 0 {
             self.receive(&mut line)?;
             if memchr::memmem::find(line.as_bytes(), expected.as_bytes()).is_none() {
-                bail!("{PACKAGE} did not give the file: {line}");
+                bail!("{} did not give the file: {line}", self.name);
             }
             calls += 1;
             if begun.elapsed() < time {
@@ -100,6 +104,20 @@ impl FilesystemServer {
             }
         }
         Ok(f64::from(calls) / begun.elapsed().as_secs_f64())
+    }
+
+    pub(crate) fn write_file(&mut self, path: &str, content: &str) -> anyhow::Result<()> {
+        self.send(
+            "tools/call",
+            &json!({"name": "fs.write", "arguments": {"path": path, "content": content}}),
+        )?;
+        let mut line = String::new();
+        self.receive(&mut line)?;
+        if line.contains("\"isError\":false") {
+            Ok(())
+        } else {
+            bail!("{} did not write the file: {line}", self.name)
+        }
     }
 
     fn send(&mut self, method: &str, params: &Value) -> anyhow::Result<()> {
@@ -118,7 +136,7 @@ impl FilesystemServer {
         loop {
             line.clear();
             if self.output.read_line(line)? == 0 {
-                bail!("{PACKAGE} ended");
+                bail!("{} ended", self.name);
             }
             if line.contains("\"id\"") {
                 return Ok(());
@@ -127,7 +145,7 @@ impl FilesystemServer {
     }
 }
 
-impl Drop for FilesystemServer {
+impl Drop for PipedServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

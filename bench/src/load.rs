@@ -52,10 +52,15 @@ impl Answered {
 
 impl Load<'_> {
     pub(crate) fn run(&self) -> anyhow::Result<Answered> {
-        runtime()?.block_on(self.drive())
+        runtime()?.block_on(self.drive(usize::MAX))
     }
 
-    async fn drive(&self) -> anyhow::Result<Answered> {
+    /// As [`Load::run`], for requests that are good for one use: each is sent once, however long that takes.
+    pub(crate) fn run_once(&self) -> anyhow::Result<Answered> {
+        runtime()?.block_on(self.drive(1))
+    }
+
+    async fn drive(&self, turns: usize) -> anyhow::Result<Answered> {
         let mut prepared = Vec::new();
         for index in 0..self.connections {
             let requests: Vec<Vec<u8>> =
@@ -65,14 +70,14 @@ impl Load<'_> {
         }
         let expected = Arc::new(Finder::new(self.expected).into_owned());
         let start = Instant::now();
-        let end = start + self.time;
+        let end = start.checked_add(self.time);
         let mut work = JoinSet::new();
         for (mut connection, requests, mut times) in prepared {
             let expected = Arc::clone(&expected);
             work.spawn(async move {
                 let mut begun = Instant::now();
-                for request in requests.iter().cycle() {
-                    if begun >= end {
+                for request in std::iter::repeat_n(&requests, turns).flatten() {
+                    if end.is_some_and(|end| begun >= end) {
                         break;
                     }
                     let (status, body) = connection.call(request).await?;
@@ -110,10 +115,10 @@ impl Client {
         Ok(Self { runtime, connection })
     }
 
-    /// The body of an answer with status 200.
+    /// The body of an answer that is no refusal.
     pub(crate) fn call(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         let (status, body) = self.runtime.block_on(self.connection.call(request))?;
-        if status != 200 {
+        if !(200..300).contains(&status) {
             bail!("status {status}: {}", String::from_utf8_lossy(body));
         }
         Ok(body)

@@ -2,6 +2,7 @@
 //! a slow or busy machine slows both. What the rows mean is in docs/performance.md.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner talks to people")]
 
+mod bare_seal;
 mod cases;
 mod echo;
 mod filesystem_server;
@@ -14,6 +15,7 @@ mod process;
 mod records;
 mod ripgrep;
 mod rounds;
+mod seal_gate;
 mod table;
 mod tokens;
 mod tree;
@@ -63,12 +65,17 @@ enum Role {
 enum Yardstick {
     /// A bare MCP server whose one tool answers with a fixed text
     Echo,
+    /// A handler that verifies signatures by this key and answers with the text of a file
+    Seal { key: String, answer: PathBuf },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ended = match cli.role {
+    let ended = match &cli.role {
         Some(Role::Yardstick(Yardstick::Echo)) => echo::serve().map(|()| true),
+        Some(Role::Yardstick(Yardstick::Seal { key, answer })) => {
+            bare_seal::serve(key, answer).map(|()| true)
+        }
         None => measure(&cli),
     };
     match ended {

@@ -56,6 +56,7 @@ impl Records {
                 credential: CredentialId::new(&credential),
                 door: Door::McpHttp,
                 session: None,
+                pinned: None,
             },
             tool: "fs.read".into(),
             asked_as: None,
@@ -64,6 +65,8 @@ impl Records {
             verdicts,
             result: CallResult::Done { bytes: self.words.random().below(8192) as u64 },
             label: Some(Label::new(TrustClass::ExternalUntrusted, "filesystem").from(path)),
+            approval: None,
+            proof: None,
             micros: 40 + self.words.random().below(400) as u64,
         }))
     }

@@ -26,18 +26,25 @@ pub(crate) fn mcp_call(address: SocketAddr, token: &str, tool: &str, arguments: 
         "accept: application/json, text/event-stream\r\nmcp-protocol-version: {VERSION}\r\nmcp-method: tools/call\r\n\
          mcp-name: {tool}\r\n"
     );
-    post(address, "/mcp", token, &headers, &body)
+    post(address, "/mcp", Some(token), &headers, &body.to_string())
 }
 
 /// A call over plain HTTP.
 pub(crate) fn rest_call(address: SocketAddr, token: &str, tool: &str, arguments: &Value) -> Vec<u8> {
-    post(address, &format!("/v1/tools/{tool}"), token, "", arguments)
+    post(address, &format!("/v1/tools/{tool}"), Some(token), "", &arguments.to_string())
 }
 
-fn post(address: SocketAddr, path: &str, token: &str, headers: &str, body: &Value) -> Vec<u8> {
-    let body = body.to_string();
+/// `headers` are whole lines; `body` is JSON.
+pub(crate) fn post(
+    address: SocketAddr,
+    path: &str,
+    token: Option<&str>,
+    headers: &str,
+    body: &str,
+) -> Vec<u8> {
+    let credential = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\n{credential}content-type: application/json\r\n\
          {headers}content-length: {}\r\n\r\n{body}",
         body.len()
     )

@@ -7,6 +7,11 @@ mod flat;
 mod glob;
 mod grep;
 mod mcp_read;
+mod policies;
+mod policy_replay;
+mod seal_invoke;
+mod seal_sessions;
+mod seal_verify;
 mod search;
 mod start;
 
@@ -30,22 +35,40 @@ pub(crate) enum Case {
     AuditDurable,
     /// Verifying the audit log against sha256sum
     AuditVerify,
+    /// A call with a thousand policies about other tools against none
+    CedarOthers,
+    /// Calls with the rules about labels against without
+    LabelRules,
+    /// Deciding recorded calls again against a bare Cedar loop
+    PolicyReplay,
     /// Start and memory against the bare MCP server
     Start,
     /// Whether many tokens or records make a call dearer
     Flat,
+    /// Signed calls against a handler that only verifies a signature
+    SealInvoke,
+    /// What the SEAL gate does against nothing but a signature check
+    SealVerify,
+    /// Whether many SEAL sessions make a call dearer
+    SealSessions,
 }
 
 impl Case {
-    pub(crate) const EACH: [Self; 8] = [
+    pub(crate) const EACH: [Self; 14] = [
         Self::McpRead,
         Self::Grep,
         Self::Glob,
         Self::FilesystemServer,
         Self::AuditDurable,
         Self::AuditVerify,
+        Self::CedarOthers,
+        Self::LabelRules,
+        Self::PolicyReplay,
         Self::Start,
         Self::Flat,
+        Self::SealInvoke,
+        Self::SealVerify,
+        Self::SealSessions,
     ];
 
     /// Those that were asked for, once each and in their own order.
@@ -63,8 +86,14 @@ impl Case {
             Self::FilesystemServer => filesystem_server::NAME,
             Self::AuditDurable => audit_durable::NAME,
             Self::AuditVerify => audit_verify::NAME,
+            Self::CedarOthers => policies::OTHERS,
+            Self::LabelRules => policies::LABEL_RULES,
+            Self::PolicyReplay => policy_replay::NAME,
             Self::Start => start::NAME,
             Self::Flat => flat::NAME,
+            Self::SealInvoke => seal_invoke::NAME,
+            Self::SealVerify => seal_verify::NAME,
+            Self::SealSessions => seal_sessions::NAME,
         }
     }
 
@@ -77,8 +106,14 @@ impl Case {
             Self::FilesystemServer => filesystem_server::measure(place),
             Self::AuditDurable => audit_durable::measure(place),
             Self::AuditVerify => audit_verify::measure(place),
+            Self::CedarOthers => policies::others(place),
+            Self::LabelRules => policies::label_rules(place),
+            Self::PolicyReplay => policy_replay::measure(place),
             Self::Start => start::measure(place),
             Self::Flat => flat::measure(place),
+            Self::SealInvoke => seal_invoke::measure(place),
+            Self::SealVerify => seal_verify::measure(place),
+            Self::SealSessions => seal_sessions::measure(place),
         }
     }
 }

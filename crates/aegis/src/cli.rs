@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use aegis_core::{Tier, quantity::Span};
+use aegis_core::{ApprovalState, Tier, Timestamp, quantity::Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 #[derive(Debug, Parser)]
@@ -45,7 +45,9 @@ pub enum Command {
     /// Call a tool
     #[command(after_help = "Examples:\n  aegis call fs.list '{\"path\": \"/workspace\"}'\n  \
                             echo '{\"path\": \"a.txt\"}' | aegis call fs.read -\n  \
-                            aegis call --context read-only fs.write '{\"path\": \"a\", \"content\": \"\"}'   # denied, exit code 3")]
+                            aegis call --context read-only fs.write '{\"path\": \"a\", \"content\": \"\"}'   # denied, exit code 3\n  \
+                            aegis call --wait fs.delete '{\"path\": \"old\"}'   # until an approver has decided; without --wait exit code 4\n  \
+                            aegis call --seal --workload wl_… --context workspace fs.list '{\"path\": \"/workspace\"}'")]
     Call(Call),
     /// Speak MCP on standard input and output, for clients that spawn their server
     #[command(after_help = "Uses the running node, or one of its own when none runs.\n\nExamples:\n  \
@@ -66,6 +68,35 @@ pub enum Command {
                                         aegis token list\n  aegis token revoke tok_0123"
     )]
     Token(Token),
+    /// Enrol workloads that sign their calls, and look after their sessions
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis seal enroll --context workspace --ttl 8h\n  \
+                      aegis seal sessions\n  aegis seal revoke enr_0123   # and all its sessions with it"
+    )]
+    Seal(Seal),
+    /// Check, try out and explain policies
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis policy check policies/\n  aegis policy explain fs.delete '{\"path\": \"a.txt\"}' --context workspace\n  \
+                      aegis policy replay --policies stricter/ --since 7d   # exit code 1 when a call would go otherwise"
+    )]
+    Policy(Policy),
+    /// Look at security contexts, and change them while the node runs
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis context list\n  aegis context show workspace\n  \
+                      aegis context diff workspace\n  aegis context apply editors.yaml"
+    )]
+    Context(Context),
+    /// See and decide what waits for a person
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis approvals list\n  aegis approvals show approval:0190…\n  \
+                      aegis approvals approve approval:0190…\n  aegis approvals reject approval:0190… --reason \"use the staging directory\"\n  \
+                      aegis approvals always approval:0190… --until 8h\n  aegis approvals standing"
+    )]
+    Approvals(Approvals),
     /// Read and verify the audit log
     #[command(
         subcommand,
@@ -114,8 +145,17 @@ pub struct Call {
     /// Its arguments as a JSON object; `-` reads them from standard input
     #[arg(default_value = "{}", value_name = "JSON")]
     pub arguments: String,
+    /// Wait where the call needs an approver, and show the result
+    #[arg(long)]
+    pub wait: bool,
     #[command(flatten)]
     pub acting: Acting,
+    /// Call as an enrolled workload, in a signed envelope; --context names one of its contexts
+    #[arg(long, requires = "workload")]
+    pub seal: bool,
+    /// The workload's id, from `aegis seal enroll`
+    #[arg(long, env = "AEGIS_WORKLOAD", hide_env_values = true, value_name = "ID")]
+    pub workload: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -177,6 +217,292 @@ pub enum Token {
     },
     /// Take a token back
     Revoke { id: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Seal {
+    /// Let a workload attest; prints the id that it shows, once
+    #[command(
+        after_help = "The workload sends the id as `workload_id`, with a key of its own, to /v1/seal/attest.\n\n\
+                            Examples:\n  aegis seal enroll --context workspace\n  \
+                            aegis seal enroll --context workspace --context read-only --ttl 1h --uses 1\n  \
+                            AEGIS_WORKLOAD=$(aegis seal enroll --context workspace) aegis call --seal --context workspace fs.list '{\"path\": \"/workspace\"}'"
+    )]
+    Enroll {
+        /// A security context that its sessions may have; repeat it for several
+        #[arg(long = "context", required = true, value_name = "NAME")]
+        contexts: Vec<String>,
+        /// user, system or operator
+        #[arg(long, default_value = "user", value_parser = |text: &str| text.parse::<Tier>())]
+        tier: Tier,
+        /// The tenant it belongs to [default: the operator's]
+        #[arg(long)]
+        tenant: Option<String>,
+        /// The user it stands for; rate limits count per user
+        #[arg(long)]
+        user: Option<String>,
+        /// How long it may attest, e.g. 8h or 30d
+        #[arg(long, default_value = "30d", value_parser = duration)]
+        ttl: Duration,
+        /// How many sessions it may open [default: any number]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        uses: Option<u32>,
+        /// The only Ed25519 public key that may attest, in base64 [default: any key]
+        #[arg(long, value_name = "PUB")]
+        key: Option<String>,
+        /// A word on what it is for
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// The enrolled workloads, without their ids
+    Enrolments {
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Take an enrolment back, and end its sessions
+    Revoke { id: String },
+    /// The sessions there are, newest first
+    Sessions {
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Only this tenant's
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// End a session
+    End {
+        id: String,
+        /// Why; it goes into the audit log
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Sign tokens with a new key; those that are out stay good until they expire
+    RotateKeys,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// Read policies, check them against the catalog and run their examples
+    #[command(after_help = "Needs no running node. Exit code 1 when anything is wrong.\n\nExamples:\n  \
+                            aegis policy check policies/\n  aegis policy check no-deletes.cedar")]
+    Check {
+        /// A `*.cedar` file, or a directory of them [default: the node's own]
+        path: Option<PathBuf>,
+    },
+    /// Print the Cedar schema that policies are checked against
+    #[command(after_help = "Example:\n  aegis policy schema > aegis.cedarschema   # for editors")]
+    Schema,
+    /// Run the examples of the policies in force, and cases from files
+    #[command(
+        after_help = "Cases are YAML: contexts, policies, calls and what must come of each (see corpus/policy).\n\n\
+                            Examples:\n  aegis policy test\n  aegis policy test corpus/policy"
+    )]
+    Test {
+        /// Files of cases, or directories of them
+        paths: Vec<PathBuf>,
+        /// Show the ones that hold, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// The rules in force
+    List {
+        #[arg(long, default_value_t = 200)]
+        limit: usize,
+    },
+    /// What would come of a call, and by which rule; the call is not made
+    #[command(
+        after_help = "Exit code 0 when it would run, 3 when it would be refused, 4 when a person would be asked.\n\n\
+                            Examples:\n  aegis policy explain fs.write '{\"path\": \"a\", \"content\": \"\"}' --context workspace\n  \
+                            aegis policy explain web.fetch '{\"url\": \"https://example.org/\"}' --context workspace --having EXTERNAL_UNTRUSTED"
+    )]
+    Explain {
+        /// The tool's name
+        tool: String,
+        /// Its arguments as a JSON object; `-` reads them from standard input
+        #[arg(default_value = "{}", value_name = "JSON")]
+        arguments: String,
+        /// The caller's security context [default: the operator's]
+        #[arg(long, value_name = "NAME")]
+        context: Option<String>,
+        /// The caller's tier [default: user; operator without --context]
+        #[arg(long, value_parser = |text: &str| text.parse::<Tier>())]
+        tier: Option<Tier>,
+        /// The caller's tenant [default: the operator's]
+        #[arg(long)]
+        tenant: Option<String>,
+        /// The caller [default: the operator]
+        #[arg(long)]
+        user: Option<String>,
+        /// What the caller's session has read, e.g. EXTERNAL_UNTRUSTED, or EXTERNAL_UNTRUSTED:remote-http
+        #[arg(long, value_name = "LABEL", value_delimiter = ',')]
+        having: Vec<String>,
+    },
+    /// Decide recorded calls again under other rules; nothing is called
+    #[command(
+        after_help = "Reads the audit log only. Exit code 0 when every call would go as it did, 1 when not.\n\
+                            A rule that needs an argument which the record does not hold in full is counted as undecidable.\n\n\
+                            Examples:\n  aegis policy replay --policies stricter/ --since 7d\n  \
+                            aegis policy replay --config new.yaml --json   # other contexts, the same policies"
+    )]
+    Replay {
+        /// A directory of policies [default: the node's own]
+        #[arg(long, value_name = "DIR")]
+        policies: Option<PathBuf>,
+        /// Only what is younger than this, e.g. 7d, or after a time such as 2026-01-31T12:00:00Z
+        #[arg(long)]
+        since: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Context {
+    /// The contexts in force and where each comes from
+    List {
+        #[arg(long, default_value_t = 200)]
+        limit: usize,
+    },
+    /// One context as YAML
+    #[command(after_help = "Examples:\n  aegis context show workspace\n  \
+                            aegis context show workspace --version workspace@3f9c1a2b77d0")]
+    Show {
+        name: String,
+        /// An earlier version; `aegis context diff NAME` names them
+        #[arg(long, value_name = "V")]
+        version: Option<String>,
+    },
+    /// What changed between two versions
+    #[command(
+        after_help = "Without versions: what is in force against the one before it. With one: that one against what is in \
+                            force.\n\nExamples:\n  aegis context diff workspace\n  \
+                            aegis context diff workspace workspace@3f9c1a2b77d0"
+    )]
+    Diff { name: String, from: Option<String>, to: Option<String> },
+    /// Put the contexts of a file in force, at once
+    #[command(
+        after_help = "The file holds one context as it stands under spec.security_contexts, or a list of them. A context \
+                            that the configuration file defines is changed there.\n\nExamples:\n  \
+                            aegis context apply editors.yaml\n  aegis context apply editors.yaml --drop"
+    )]
+    Apply {
+        /// `-` reads it from standard input
+        file: PathBuf,
+        /// Sessions that were opened under an older version must attest again
+        #[arg(long)]
+        drop: bool,
+    },
+    /// Take an applied context out of force
+    Delete { name: String },
+    /// Make sessions that were opened under an older version attest again
+    DropSessions { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Approvals {
+    /// The requests that wait, newest first
+    List {
+        /// Only those in this state
+        #[arg(long, default_value = "pending", value_parser = |text: &str| text.parse::<ApprovalState>())]
+        state: Option<ApprovalState>,
+        /// Those that have ended, too
+        #[arg(long)]
+        all: bool,
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Everything that bears on a decision
+    Show {
+        id: String,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Agree: exactly this call runs, once, at once
+    Approve {
+        id: String,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Refuse; whoever asked receives the reason
+    #[command(
+        after_help = "Example:\n  aegis approvals reject approval:0190… --reason \"write to /workspace/drafts instead\""
+    )]
+    Reject {
+        id: String,
+        /// What the agent should do instead
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Take a request of your own back
+    Cancel {
+        id: String,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Wait for a decision and show what came of it
+    #[command(
+        after_help = "Exit code 0 when the call ran, 1 when it failed, 3 when it was rejected, expired or taken back, 4 when \
+                            it still waits.\n\nExample:\n  aegis approvals wait approval:0190… --timeout 5m"
+    )]
+    Wait {
+        id: String,
+        /// How long, e.g. 90s or 5m [default: until it ends]
+        #[arg(long, value_name = "D", value_parser = duration)]
+        timeout: Option<Duration>,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Agree for a while: such calls run without asking
+    #[command(
+        after_help = "With a request, its tool, arguments and caller are meant, and it is approved as well. A pattern names arguments: \
+                            a value means itself, or {\"equals\": …}, {\"prefix\": \"text\"}, {\"glob\": \"text\"}; those that are not named may be \
+                            anything.\n\nExamples:\n  aegis approvals always approval:0190… --until 8h\n  \
+                            aegis approvals always --tool fs.write --user ann --arguments '{\"path\": {\"glob\": \"/workspace/docs/**\"}}' --until 30d"
+    )]
+    Always(Always),
+    /// What has been agreed to for a while
+    Standing {
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        acting: Acting,
+    },
+    /// Take a standing approval back: such calls ask again
+    Revoke {
+        id: String,
+        #[command(flatten)]
+        acting: Acting,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Always {
+    /// The request whose call is meant
+    pub id: Option<String>,
+    /// The tool, where no request is named
+    #[arg(long)]
+    pub tool: Option<String>,
+    /// Which arguments, as a JSON object [default: exactly the request's; without one, any]
+    #[arg(long, value_name = "JSON")]
+    pub arguments: Option<String>,
+    /// Whose calls
+    #[arg(long)]
+    pub user: Option<String>,
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// How long, e.g. 8h or 30d, or until a time such as 2026-01-31T12:00:00Z
+    #[arg(long, default_value = "8h", value_name = "D", value_parser = future)]
+    pub until: Timestamp,
+    /// Also when it is asked because of what the session has read
+    #[arg(long)]
+    pub covers_labels: bool,
+    /// A word on why
+    #[arg(long)]
+    pub note: Option<String>,
+    #[command(flatten)]
+    pub acting: Acting,
 }
 
 #[derive(Debug, Subcommand)]
@@ -245,6 +571,15 @@ pub enum Config {
         /// The file [default: the one `aegis up` would read]
         file: Option<PathBuf>,
     },
+}
+
+/// A time, or how long from now.
+fn future(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text)
+        .or_else(|| Span::parse(text).ok().map(|span| Timestamp::now().plus(span.0)))
+        .ok_or_else(|| {
+            format!("`{text}` is neither a length such as 8h nor a time such as 2026-01-31T12:00:00Z")
+        })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

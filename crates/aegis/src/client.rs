@@ -42,12 +42,22 @@ impl Client {
         self.within(BRIEF, Method::GET, path, None).await
     }
 
+    /// As [`Client::get`], for an answer that the node may hold back for so long.
+    pub async fn wait(&self, path: &str, for_long: Duration) -> anyhow::Result<Answer> {
+        self.within(for_long + BRIEF, Method::GET, path, None).await
+    }
+
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.within(BRIEF, Method::POST, path, Some(body)).await
     }
 
     pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.within(BRIEF, Method::DELETE, path, None).await
+    }
+
+    /// Any request that takes no work.
+    pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        self.within(BRIEF, method, path, body).await
     }
 
     /// As [`Client::post`], for a call that may take as long as the node lets it.
@@ -91,7 +101,8 @@ impl Client {
     }
 }
 
-fn read(status: StatusCode, text: &[u8]) -> anyhow::Result<Answer> {
+/// What an answer of the HTTP doors means.
+pub fn read(status: StatusCode, text: &[u8]) -> anyhow::Result<Answer> {
     let Ok(value) = serde_json::from_slice::<Value>(text) else {
         bail!("the node answered {status} with something that is no JSON");
     };

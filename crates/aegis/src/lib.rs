@@ -1,6 +1,8 @@
 //! The binary's parts: the composition root and the command line. Only this crate prints.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks to people")]
 
+pub mod backend;
+pub mod cases;
 pub mod cli;
 pub mod client;
 pub mod commands;
@@ -10,3 +12,4 @@ pub mod node;
 pub mod output;
 pub mod reference;
 pub mod reload;
+pub mod reload_policies;

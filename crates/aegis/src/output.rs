@@ -15,6 +15,8 @@ pub enum Ending {
     Usage,
     /// Policy said no.
     Denied,
+    /// A person has to agree first.
+    Waiting,
 }
 
 impl From<Ending> for ExitCode {
@@ -24,6 +26,7 @@ impl From<Ending> for ExitCode {
             Ending::Failed => 1,
             Ending::Usage => 2,
             Ending::Denied => 3,
+            Ending::Waiting => 4,
         })
     }
 }

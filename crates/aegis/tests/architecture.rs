@@ -14,7 +14,8 @@ use serde_json::Value;
 
 /// From the ground up. Arrows between crates point to a lower floor, never to the same one.
 const FLOORS: [&[&str]; 7] = [
-    &["aegis-core"],
+    // The client stands by itself: agents use it without the rest.
+    &["aegis-core", "aegis-seal-client"],
     &["aegis-stores"],
     &["aegis-engines"],
     &["aegis-gates", "aegis-routes"],

@@ -7,11 +7,12 @@ mod common;
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use common::{TestNode, cli, data, text};
-use serde_json::json;
+use common::{AEGIS, TestNode, cli, data, signal, text};
+use serde_json::{Value, json};
 
 #[test]
 fn an_export_proves_itself_and_shows_tampering() {
@@ -31,7 +32,7 @@ fn an_export_proves_itself_and_shows_tampering() {
         let arguments =
             ["audit", "verify", "--json", "--file", file.to_str().unwrap(), "--key", key.to_str().unwrap()];
         let output = cli(elsewhere.path(), &arguments);
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         (output.status.code(), report)
     };
     let (code, report) = verify(&file);
@@ -75,7 +76,7 @@ fn a_database_that_was_touched_is_found_out() {
     }
     let (_, dir) = node.stop();
     let database = data(dir.path()).join("audit.db");
-    let touched = std::process::Command::new("python3")
+    let touched = Command::new("python3")
         .arg("-c")
         .arg(
             "import sqlite3, sys\n\
@@ -88,7 +89,7 @@ fn a_database_that_was_touched_is_found_out() {
         .unwrap();
     assert!(touched.status.success(), "{}", text(&touched.stderr));
     let verified = cli(&data(dir.path()), &["audit", "verify", "--json"]);
-    let report: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
     assert_eq!(verified.status.code(), Some(1));
     assert_eq!(report["first_bad_record"], 3, "{report}");
 }
@@ -142,6 +143,35 @@ fn events_are_seen_and_a_slow_listener_hurts_nobody() {
 }
 
 #[test]
+fn a_followed_log_shows_new_records_as_they_come() {
+    let node = TestNode::start();
+    node.call("fs.write", json!({"path": "before", "content": ""}));
+    let mut tail = Command::new(AEGIS)
+        .args(["audit", "tail", "--follow", "--json", "--tool", "fs.*"])
+        .env("AEGIS_DATA", node.data())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next_call = || loop {
+        let record: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        if record["entry"]["entry"] == "call" {
+            return record["entry"]["arguments"]["path"].clone();
+        }
+    };
+    // The first is there, so from here on the tail follows.
+    assert_eq!(next_call(), "before");
+    for path in ["one", "two"] {
+        node.call("aegis.system.info", json!({}));
+        node.call("fs.write", json!({"path": path, "content": ""}));
+        assert_eq!(next_call(), path);
+    }
+    signal(tail.id(), "INT");
+    assert_eq!(tail.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_label_and_every_verdict_are_in_the_record() {
     let node = TestNode::start();
     node.call("fs.write", json!({"path": "a", "content": "x".repeat(5000)}));
@@ -157,7 +187,7 @@ fn a_label_and_every_verdict_are_in_the_record() {
     );
     let gates: Vec<&str> =
         read["verdicts"].as_array().unwrap().iter().filter_map(|v| v["gate"].as_str()).collect();
-    assert_eq!(gates, ["identity", "catalog", "arguments", "policy"]);
+    assert_eq!(gates, ["identity", "catalog", "arguments", "policy", "approval"]);
     assert!(read["verdicts"][3]["version"].as_str().unwrap().starts_with("aegis-system-operator@"));
     let content = &of("fs.write")["entry"]["arguments"]["content"];
     assert_eq!((&content["bytes"], content["preview"].as_str().unwrap().len()), (&json!(5000), 64));

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{TestNode, cli, data, text, write_config};
+use common::{TestNode, cli, data, text, wait_until, write_config};
 use serde_json::{Value, json};
 
 /// One line per case: tool, arguments, status, violation, words that the message must have.
@@ -145,6 +145,8 @@ fn bodies_that_are_no_arguments() {
         b"\xff\xfe",
         b"{\"path\": \"\xff\"}",
         b"{\"path\": \"\\ud800\"}",
+        b"{\"path\": \"a\", \"path\": \"b\"}",
+        b"{\"path\": \"a\", \"x\": {\"y\": 1, \"\\u0079\": 2}}",
     ] {
         let answer = post(body);
         assert_eq!(answer.status, 400, "{}: {}", text(body), answer.body);
@@ -156,6 +158,28 @@ fn bodies_that_are_no_arguments() {
     assert_eq!((large.status, large.violation().as_str()), (413, "RequestTooLarge"));
     assert_eq!(post(b"").violation(), "InvalidArguments", "an empty body is an empty object");
     assert_eq!(node.call("fs.list", json!({"path": "/workspace"})).status, 200);
+}
+
+/// Refusals that come from the HTTP layer itself look like all others.
+#[test]
+fn addresses_that_are_not_quite_right() {
+    let node = TestNode::start();
+    for (method, path, status, words) in [
+        ("PATCH", "/v1/tools/fs.read", 405, "PATCH is not possible here"),
+        ("DELETE", "/v1/status", 405, "DELETE is not possible here"),
+        ("POST", "/healthz", 405, "POST is not possible here"),
+        ("GET", "/v1/tools/%ff", 400, "UTF-8"),
+        ("GET", "/v1/tokens?limit=many", 400, "limit"),
+        ("DELETE", "/v1/tokens/none", 404, "there is no token `none`"),
+        ("GET", "/v1/nothing", 404, "there is nothing at `/v1/nothing`"),
+    ] {
+        let answer = node.request(method, path, Some(&node.token), None);
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
+        assert_eq!(answer.violation(), "MalformedRequest", "{method} {path}: {}", answer.body);
+        let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(words), "{method} {path}: {message}");
+        assert_eq!(answer.header("allow").is_some(), status == 405, "{}", answer.head);
+    }
 }
 
 #[test]
@@ -389,14 +413,4 @@ fn limits_of_a_context() {
     let names: Vec<&str> =
         listed["tools"].as_array().unwrap().iter().filter_map(|t| t["name"].as_str()).collect();
     assert_eq!(names, ["fs.read", "fs.write", "fs.list", "web.fetch"]);
-}
-
-fn wait_until(mut happened: impl FnMut() -> bool) {
-    for _ in 0..200 {
-        if happened() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("it did not happen within ten seconds");
 }

@@ -51,7 +51,17 @@ fn help_texts() {
         ("help_call", vec!["call", "--help"]),
         ("help_mcp", vec!["mcp", "--help"]),
         ("help_audit", vec!["audit", "--help"]),
+        ("help_approvals", vec!["approvals", "--help"]),
+        ("help_approvals_always", vec!["approvals", "always", "--help"]),
+        ("help_approvals_wait", vec!["approvals", "wait", "--help"]),
+        ("help_policy", vec!["policy", "--help"]),
+        ("help_policy_explain", vec!["policy", "explain", "--help"]),
+        ("help_policy_replay", vec!["policy", "replay", "--help"]),
+        ("help_context", vec!["context", "--help"]),
+        ("help_context_apply", vec!["context", "apply", "--help"]),
         ("help_token_create", vec!["token", "create", "--help"]),
+        ("help_seal", vec!["seal", "--help"]),
+        ("help_seal_enroll", vec!["seal", "enroll", "--help"]),
     ] {
         insta::assert_snapshot!(name, shown(None, &cli(dir.path(), &arguments)));
     }
@@ -81,6 +91,29 @@ fn answers_and_refusals() {
         ("explain_unknown", vec!["explain", "ToolNotAlowed"]),
         ("token_without_a_context", vec!["token", "create", "--context", "workspaces"]),
         ("revoke_unknown", vec!["token", "revoke", "nothing"]),
+        (
+            "policy_explain_allowed",
+            vec!["policy", "explain", "fs.read", r#"{"path": "a"}"#, "--context", "read-only"],
+        ),
+        (
+            "policy_explain_denied",
+            vec!["policy", "explain", "fs.delete", r#"{"path": "a"}"#, "--context", "read-only"],
+        ),
+        (
+            "policy_explain_shadow",
+            vec![
+                "policy",
+                "explain",
+                "fs.delete",
+                r#"{"path": "a"}"#,
+                "--context",
+                "workspace",
+                "--having",
+                "EXTERNAL_UNTRUSTED",
+            ],
+        ),
+        ("policy_list", vec!["policy", "list"]),
+        ("context_unknown", vec!["context", "show", "workspce"]),
     ];
     for (name, arguments) in steps {
         let output = shown(Some(&node), &node.cli(&arguments));
@@ -178,4 +211,44 @@ fn completions_for_every_shell() {
         let output = cli(dir.path(), &["completions", shell]);
         assert!(output.status.success() && text(&output.stdout).contains("aegis"), "{shell}");
     }
+}
+
+#[test]
+fn policies_without_a_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = |arguments: &[&str]| {
+        let output = cli(&dir.path().join("data"), arguments);
+        shown(None, &output).replace(dir.path().to_str().unwrap(), "DIR")
+    };
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let rules = "// Deleting is for ann.\n\
+         // deny: fs.delete {\"path\": \"a\"} as workspace by bob\n\
+         // allow: fs.delete {\"path\": \"a\"} as workspace by ann\n\
+         @id(\"no-deletes\")\n\
+         forbid (principal, action == Action::\"fs.delete\", resource)\n\
+         unless { principal.user == \"ann\" };\n";
+    let good = file("good.cedar", rules);
+    insta::assert_snapshot!("policy_check", shown(&["policy", "check", &good]));
+    let wrong = file(
+        "wrong.cedar",
+        &rules.replace("fs.delete\"", "fs.delet\"").replace("principal.user", "principal.usr"),
+    );
+    insta::assert_snapshot!("policy_check_mistakes", shown(&["policy", "check", &wrong]));
+    let broken = file("broken.cedar", &rules.replace("unless {", "unles {"));
+    insta::assert_snapshot!("policy_check_syntax", shown(&["policy", "check", &broken]));
+    let untrue = file("untrue.cedar", &rules.replace("deny:", "allow:"));
+    insta::assert_snapshot!("policy_check_example", shown(&["policy", "check", &untrue]));
+    let cases = file(
+        "cases.yaml",
+        "cases:\n  - {tool: fs.read, arguments: {path: a}, verdict: pass}\n  \
+         - {tool: fs.read, arguments: {path: /etc/passwd}, verdict: pass}\n",
+    );
+    insta::assert_snapshot!("policy_test", shown(&["policy", "test", "--all", &cases]));
+    let schema = shown(&["policy", "schema"]);
+    assert!(schema.contains("action \"fs.read\"") && schema.contains("[exit code 0]"), "{schema}");
+    assert!(!dir.path().join("data").exists(), "looking makes nothing");
 }

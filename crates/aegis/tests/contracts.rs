@@ -11,7 +11,7 @@ use common::{TestNode, web_server};
 use serde_json::{Value, json};
 
 /// The tools that this version must have.
-const IMPLEMENTED: usize = 22;
+const IMPLEMENTED: usize = 24;
 
 fn contracts() -> BTreeMap<String, Value> {
     include_str!("../../../corpus/contracts.jsonl")
@@ -66,7 +66,10 @@ fn differences(spec: &ToolSpec, contract: &Value) -> Vec<String> {
     };
     compare("tier", json!(spec.tier), contract["tier"].clone());
     if let Some(skip_judge) = contract.get("skip_judge") {
-        compare("skip_judge", json!(spec.skip_judge), skip_judge.clone());
+        // The mode switch never was in reach of a judge.
+        if !skip_judge.is_null() {
+            compare("skip_judge", json!(spec.skip_judge), skip_judge.clone());
+        }
         compare("category", json!(spec.category), contract["category"].clone());
     }
     if let Some(mutability) = contract.get("mutability") {
@@ -184,6 +187,12 @@ fn cases(web: &str) -> Vec<(&'static str, Value, Option<Value>)> {
         ("aegis.system.info", json!({}), None),
         ("aegis.system.config", json!({}), None),
         ("aegis.runtime.list", json!({"language": "python"}), None),
+        (
+            "tool.approval-request",
+            json!({"summary": "Delete the cache"}),
+            Some(json!({"summary": "Delete the cache", "intentId": "intent:none"})),
+        ),
+        ("zaru.switch_mode", json!({"target_mode": "agentic", "reason": "An agent is needed."}), None),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! What is asked for.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -13,16 +13,34 @@ pub struct Call {
     /// The name as the caller wrote it; an alias is resolved by the plane.
     pub tool: String,
     pub arguments: Map<String, Value>,
+    /// What the caller signed, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+}
+
+/// A caller's signature under its call. The record keeps it: only who holds the session's key can have asked for this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Over the bytes that were signed, in hexadecimal.
+    pub message_sha256: String,
+    /// Base64, as the caller sent it.
+    pub signature: String,
 }
 
 impl Call {
     pub fn new(tool: impl Into<String>, arguments: Map<String, Value>) -> Self {
-        Self { id: CallId::fresh(), tool: tool.into(), arguments }
+        Self { id: CallId::fresh(), tool: tool.into(), arguments, proof: None }
+    }
+
+    #[must_use]
+    pub fn signed(mut self, proof: Proof) -> Self {
+        self.proof = Some(proof);
+        self
     }
 }
 
 /// SHA-256 over the arguments with sorted keys and no white space: two calls have the same digest exactly when
-/// they ask for the same thing. (`serde_json::Map` is a sorted map in this workspace, which a test holds.)
+/// they ask for the same thing.
 pub fn digest(arguments: &Map<String, Value>) -> String {
     struct Sink(Sha256);
     impl std::io::Write for Sink {
@@ -36,8 +54,32 @@ pub fn digest(arguments: &Map<String, Value>) -> String {
     }
     let mut sink = Sink(Sha256::new());
     // Neither the sink nor a JSON map with string keys can fail.
-    let _ = serde_json::to_writer(&mut sink, arguments);
+    let _ = serde_json::to_writer(&mut sink, &SortedMap(arguments));
     hex(&sink.0.finalize())
+}
+
+/// An object with its members in order, whatever order the map keeps: any crate of the build can turn on a feature of
+/// `serde_json` that makes it keep the order of insertion.
+struct SortedMap<'a>(&'a Map<String, Value>);
+
+impl Serialize for SortedMap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members: Vec<_> = self.0.iter().collect();
+        members.sort_unstable_by_key(|(name, _)| name.as_str());
+        serializer.collect_map(members.into_iter().map(|(name, value)| (name, Sorted(value))))
+    }
+}
+
+struct Sorted<'a>(&'a Value);
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => SortedMap(members).serialize(serializer),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Sorted)),
+            other => other.serialize(serializer),
+        }
+    }
 }
 
 /// Lower-case hexadecimal.

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ContextName, CredentialId, SessionId, TenantId, UserId};
+use crate::id::{ContextName, ContextVersion, CredentialId, SessionId, TenantId, UserId};
 
 /// What class of tools a credential can reach at all. A SecurityContext narrows it further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -51,6 +51,9 @@ impl std::str::FromStr for Tier {
     }
 }
 
+/// Whom a credential stands for when nobody says, and an operator who acts as a user of some context.
+pub const AGENT_USER: &str = "agent";
+
 /// Which door a call came through. Recorded, and a fact policies may use; never a right by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -58,6 +61,8 @@ pub enum Door {
     McpHttp,
     McpStdio,
     Rest,
+    /// Signed envelopes.
+    Seal,
     Cli,
 }
 
@@ -71,4 +76,7 @@ pub struct Caller {
     pub door: Door,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// The version of the context that the session was opened under, and keeps. Without one, whatever is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<ContextVersion>,
 }

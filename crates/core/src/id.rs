@@ -49,6 +49,14 @@ text_id!(
     ContextName
 );
 text_id!(
+    /// `name@` and the start of a digest: the same rules have the same version anywhere.
+    ContextVersion
+);
+text_id!(
+    /// A request for a person's approval: `approval:` and a UUID.
+    ApprovalId
+);
+text_id!(
     /// The public handle of a credential (never the credential itself).
     CredentialId
 );

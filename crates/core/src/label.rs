@@ -19,6 +19,9 @@ pub enum TrustClass {
 }
 
 impl TrustClass {
+    pub const ALL: [Self; 4] =
+        [Self::ControlTrusted, Self::UserOwned, Self::ModelGeneratedUntrusted, Self::ExternalUntrusted];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ControlTrusted => "CONTROL_TRUSTED",

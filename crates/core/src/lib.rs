@@ -3,6 +3,7 @@
 //! Nothing in this crate touches a file, a socket, a clock or a process. Every other crate speaks in these
 //! types, so that a gate never needs to know a route, nor a door a store.
 
+pub mod approval;
 pub mod call;
 pub mod caller;
 pub mod config;
@@ -13,6 +14,7 @@ pub mod failure;
 pub mod id;
 pub mod label;
 pub mod manifest;
+pub mod mode;
 pub mod nearest;
 pub mod outcome;
 pub mod path;
@@ -27,6 +29,7 @@ pub mod tool;
 pub mod verdict;
 pub mod violation;
 
+pub use approval::{Approval, ApprovalState, Ask, Asker};
 pub use call::Call;
 pub use caller::{Caller, Door, Tier};
 pub use event::Event;

@@ -22,13 +22,14 @@ pub struct Grant {
     pub max_response_size: Option<u64>,
 }
 
-/// Proof that every required gate passed for this caller and this call.
+/// Proof that every required gate passed for this caller, this tool and this call.
 ///
 /// There is no `Clone`: a permit is used once. Its fields are private and [`Permit::grant`] is the only
 /// constructor; clippy's `disallowed-methods` keeps every crate but the plane from calling it.
 #[derive(Debug)]
 pub struct Permit {
     call: CallId,
+    tool: String,
     caller: Caller,
     grant: Grant,
 }
@@ -41,6 +42,7 @@ pub struct NotPermitted(pub Gate);
 impl Permit {
     pub fn grant(
         call: CallId,
+        tool: &str,
         caller: Caller,
         grant: Grant,
         verdicts: &[GateVerdict],
@@ -51,11 +53,16 @@ impl Permit {
                 return Err(NotPermitted(gate));
             }
         }
-        Ok(Self { call, caller, grant })
+        Ok(Self { call, tool: tool.to_owned(), caller, grant })
     }
 
     pub fn call(&self) -> CallId {
         self.call
+    }
+
+    /// The one tool it is for.
+    pub fn tool(&self) -> &str {
+        &self.tool
     }
 
     pub fn caller(&self) -> &Caller {

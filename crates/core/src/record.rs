@@ -3,7 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{caller::Caller, id::CallId, label::Label, time::Timestamp, verdict::GateVerdict};
+use crate::{
+    call::Proof,
+    caller::Caller,
+    id::{ApprovalId, CallId},
+    label::Label,
+    time::Timestamp,
+    verdict::GateVerdict,
+};
 
 /// One entry of the audit log. The order of members is the order on disk and never changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,6 +31,9 @@ pub struct Intent {
     pub caller: Caller,
     pub tool: String,
     pub arguments_sha256: String,
+    /// The approval that this intent uses up, in the transaction that writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -44,6 +54,10 @@ pub struct CallRecord {
     pub result: CallResult,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<Label>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
     pub micros: u64,
 }
 
@@ -80,7 +94,7 @@ impl CallResult {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeRecord {
     pub time: Timestamp,
-    /// `started`, `stopped`, `token-created`, `token-revoked`, `config-reloaded`.
+    /// `started`, `stopped`, `token-created`, `token-revoked`, `config-reloaded`, `context-applied`, …
     pub action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<Caller>,

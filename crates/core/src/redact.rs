@@ -116,6 +116,22 @@ fn masked(value: &Value) -> Value {
     if value.is_null() { Value::Null } else { "[redacted]".into() }
 }
 
+/// Whether the record may hold less of this value than the call did. What a caller wrote to look like a redaction
+/// counts as one: better not to know than to guess.
+pub fn hides(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text == "[redacted]" || text.contains("://[redacted]@"),
+        Value::Array(items) => items.iter().any(hides),
+        Value::Object(members) => {
+            (members.contains_key("sha256") && members.contains_key("bytes"))
+                || members.iter().any(|(name, member)| {
+                    name == "…" || name.chars().count() >= LONGEST_TEXT || hides(member)
+                })
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 fn clip(name: &str) -> String {
     name.chars().take(LONGEST_TEXT).collect()
 }
@@ -176,6 +192,32 @@ mod tests {
             (0..20).map(|n| (format!("{n}{}", "k".repeat(300)), table.clone())).collect();
         let text = Value::Object(arguments(&all)).to_string();
         assert!(text.len() < 64 * 1024, "{}", text.len());
+    }
+
+    #[test]
+    fn what_is_left_out_can_be_told() {
+        for whole in [json!("a"), json!(1), json!({"a": ["b", null]}), json!("mail ann@example.org")] {
+            let record = redacted(json!({ "x": whole }));
+            assert!(!hides(&record["x"]), "{record}");
+        }
+        let mut deep = json!(1);
+        for _ in 0..20 {
+            deep = json!([deep]);
+        }
+        let wide: Map<String, Value> = (0..100).map(|n| (n.to_string(), n.into())).collect();
+        for cut in [
+            json!("x".repeat(1000)),
+            json!(["a", "x".repeat(1000)]),
+            json!({"password": "p"}),
+            json!("https://ann:pw@example.org/"),
+            json!((0..100).collect::<Vec<_>>()),
+            deep,
+            wide.into(),
+        ] {
+            let record = redacted(json!({ "x": cut }));
+            assert!(hides(&record["x"]), "{record}");
+        }
+        assert!(hides(&redacted(json!({"token": "t"}))["token"]));
     }
 
     #[test]

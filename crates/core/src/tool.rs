@@ -46,11 +46,22 @@ impl Mutability {
     }
 }
 
-/// Whether a person must agree before the tool runs. A context may ask for more, never for less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// Whether a person must agree before the tool runs. Contexts, policies and labels may ask for more; only an
+/// operator's standing approval, or for [`ApprovalRule::RequiredByDefault`] a capability, asks for less.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalRule {
     NotRequired,
+    Required,
+    /// Required unless the capability that grants the tool says `approval: not_required`.
+    RequiredByDefault,
+    /// Not asked for by the tool itself; stated so that people know a policy may.
+    MayRequire,
+    /// Required when the argument has one of the values, e.g. `operation` `create` or `delete`.
+    RequiredFor {
+        argument: Text,
+        values: Vec<Text>,
+    },
 }
 
 /// What a policy has to look at before the call: which argument names a path, which a URL, which a program.

@@ -13,11 +13,14 @@ pub enum Gate {
     Catalog,
     Arguments,
     Policy,
+    /// A person, where some rule asks for one.
+    Approval,
 }
 
 impl Gate {
     /// Gates that must have passed before anything may take effect.
-    pub const REQUIRED: [Self; 4] = [Self::Identity, Self::Catalog, Self::Arguments, Self::Policy];
+    pub const REQUIRED: [Self; 5] =
+        [Self::Identity, Self::Catalog, Self::Arguments, Self::Policy, Self::Approval];
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,15 +43,32 @@ pub struct GateVerdict {
     /// Which version of the rules was in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What rules that are only being tried out would have said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_have: Vec<Shadow>,
+}
+
+/// What a rule in shadow mode would have done, had it been in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shadow {
+    pub effect: ShadowEffect,
+    pub rule: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShadowEffect {
+    Deny,
+    AskApproval,
 }
 
 impl GateVerdict {
     pub fn pass(gate: Gate) -> Self {
-        Self { gate, verdict: Verdict::Pass { rule: None }, version: None }
+        Self { gate, verdict: Verdict::Pass { rule: None }, version: None, would_have: Vec::new() }
     }
 
     pub fn deny(gate: Gate, violation: Violation) -> Self {
-        Self { gate, verdict: Verdict::Deny(violation), version: None }
+        Self { gate, verdict: Verdict::Deny(violation), version: None, would_have: Vec::new() }
     }
 
     #[must_use]

@@ -50,6 +50,20 @@ violation_kinds! {
     CredentialExpired: Identity 401 -32000,
     /// An operator took the credential back.
     CredentialRevoked: Identity 403 -32000,
+    /// An envelope that can't be read, or names no tool.
+    MalformedEnvelope: Contract 400 -32600,
+    /// The signature does not verify, is stale, or was seen before.
+    SignatureVerificationFailed: Identity 401 -32000,
+    /// The token in the envelope was not made here, or is not this session's.
+    TokenInvalid: Identity 401 -32000,
+    /// The session's time has run out.
+    SessionExpired: Identity 401 -32000,
+    /// The session was revoked.
+    SessionInactive: Identity 403 -32000,
+    /// The workload is not enrolled, or not for this.
+    AttestationFailed: Identity 401 -32000,
+    /// What was named belongs to another tenant.
+    TenantMismatch: Policy 403 -32000,
     /// A required argument is missing, an unknown one is there, or one has the wrong type.
     InvalidArguments: Contract 422 -32602,
     /// The request itself can't be read.
@@ -71,6 +85,20 @@ violation_kinds! {
     /// The answer is larger than the context lets through.
     OutputSizeLimitExceeded: Policy 403 -32000,
     ConcurrentExecLimitExceeded: Policy 403 -32000,
+    /// A Cedar policy of the operator forbids the call.
+    PolicyForbids: Policy 403 -32000,
+    /// A person said no.
+    ApprovalRejected: Policy 403 -32000,
+    /// Nobody decided in time.
+    ApprovalExpired: Policy 403 -32000,
+    /// What was approved is no longer what would run: rules or labels have changed, or the credential is gone.
+    ApprovalVoid: Policy 403 -32000,
+    /// The request has been decided, or has ended, in another way.
+    ApprovalDecided: Contract 409 -32000,
+    /// There is no such request, or none that the caller may see.
+    ApprovalNotFound: Contract 404 -32602,
+    /// The caller may not decide this request: it is its own, or it is no approver here.
+    NotAnApprover: Policy 403 -32000,
     /// The operation is for operators.
     OperatorOnly: Policy 403 -32000,
     /// More work is under way than the node takes on at once.

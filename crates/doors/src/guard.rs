@@ -1,9 +1,10 @@
 //! What is checked before any protocol is spoken: is this request meant for us, is there room for it, who sends it.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 use aegis_core::{
-    Caller, Door, Violation, ViolationKind, config::security_context::OPERATOR_CONTEXT, id::SessionId,
+    Caller, Door, Violation, ViolationKind, caller::AGENT_USER, config::security_context::OPERATOR_CONTEXT,
+    id::SessionId,
 };
 use axum::{
     body::Body,
@@ -95,9 +96,6 @@ fn forbidden(what: &str, value: Option<&str>, rule: &str) -> Response {
     wire::refusal_with_status(&violation, StatusCode::FORBIDDEN)
 }
 
-/// A request's body must be complete by then.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
 /// Reads the whole body before anybody looks at it: too large, too slow and half-sent bodies end here, and a
 /// handler that has one never waits for the network.
 pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request, next: Next) -> Response {
@@ -117,7 +115,8 @@ pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request
     {
         return next.run(Request::from_parts(parts, Body::empty())).await;
     }
-    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await {
+    let patience = doors.network.body_timeout;
+    match tokio::time::timeout(patience.0, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
             DefaultBodyLimit::disable().apply(&mut request);
@@ -129,7 +128,11 @@ pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request
             format!("the body did not arrive whole: {error}"),
         )),
         Err(_) => wire::refusal_with_status(
-            &Violation::new(ViolationKind::MalformedRequest, "the body took too long to arrive"),
+            &Violation::new(
+                ViolationKind::MalformedRequest,
+                format!("the body did not arrive whole within {patience}"),
+            )
+            .rule("spec.network.body_timeout"),
             StatusCode::REQUEST_TIMEOUT,
         ),
     }
@@ -211,6 +214,8 @@ pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -
     if context != caller.context.as_str() {
         caller.context = context.into();
         caller.tier = aegis_core::Tier::User;
+        // Another person in the plane's eyes: what is asked for in this role, the operator may approve.
+        caller.user = AGENT_USER.into();
     }
     Ok(caller)
 }
@@ -227,27 +232,48 @@ pub(crate) async fn operator(doors: &Doors, headers: &HeaderMap) -> Result<Calle
 }
 
 /// By tier and by context: a token of the operator tier that was bound to less stays bound.
-fn is_operator(caller: &Caller) -> bool {
+pub(crate) fn is_operator(caller: &Caller) -> bool {
     caller.tier == aegis_core::Tier::Operator && caller.context.as_str() == OPERATOR_CONTEXT
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// A violation as an HTTP answer.
-pub(crate) struct Refused(pub(crate) Violation);
+#[derive(Debug)]
+pub(crate) struct Refused {
+    violation: Violation,
+    /// Where it is not the violation's own.
+    status: Option<StatusCode>,
+}
+
+impl Refused {
+    /// What the path names is not there.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        let violation = Violation::new(ViolationKind::MalformedRequest, message);
+        Self { violation, status: Some(StatusCode::NOT_FOUND) }
+    }
+
+    /// Where a violation means something else than elsewhere.
+    pub(crate) fn with_status(violation: Violation, status: StatusCode) -> Self {
+        Self { violation, status: Some(status) }
+    }
+}
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        wire::refusal(&self.0)
+        match self.status {
+            Some(status) => wire::refusal_with_status(&self.violation, status),
+            None => wire::refusal(&self.violation),
+        }
     }
 }
 
 impl From<Violation> for Refused {
     fn from(violation: Violation) -> Self {
-        Self(violation)
+        Self { violation, status: None }
     }
 }

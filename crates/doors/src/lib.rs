@@ -2,16 +2,19 @@
 //! into the words of their protocol. A door decides nothing.
 
 mod guard;
+pub mod inside;
 pub mod mcp;
 mod rest;
+mod seal;
 pub mod serve;
+mod strict;
 mod wire;
 
 use std::sync::Arc;
 
 use aegis_core::config::NetworkConfig;
 use aegis_gates::IdentityGate;
-use aegis_plane::Plane;
+use aegis_plane::{Contexts, Plane};
 use aegis_stores::registry::Registry;
 use axum::{Router, middleware};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Doors {
     pub plane: Arc<Plane>,
+    pub contexts: Contexts,
     pub identity: IdentityGate,
     pub registry: Registry,
     pub network: NetworkConfig,
@@ -32,11 +36,14 @@ pub struct Doors {
 
 /// Everything that is served over HTTP.
 pub fn router(doors: &Arc<Doors>) -> Router {
-    let open = rest::open(doors);
+    let open = rest::open(doors).merge(seal::open(doors));
     let guarded = Router::new()
         .merge(mcp::routes(doors))
         .merge(rest::routes(doors))
+        .merge(seal::routes(doors))
         .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::whole_body))
+        // Their credential is in the body, so nobody can ask for one before it is read.
+        .merge(seal::signed(doors))
         .layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd));
     open.merge(guarded)
         .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::host_and_origin))

@@ -3,7 +3,9 @@
 use aegis_core::{Violation, ViolationKind};
 use axum::{
     Json,
-    http::{HeaderValue, StatusCode, header},
+    extract::Request,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -16,7 +18,9 @@ pub(crate) fn refusal(violation: &Violation) -> Response {
 }
 
 pub(crate) fn refusal_with_status(violation: &Violation, status: StatusCode) -> Response {
-    let mut response = (status, Json(json!({"error": violation.to_jsonrpc()}))).into_response();
+    // `status` is what some clients of signed envelopes look at, whoever answers them.
+    let body = json!({"status": "error", "error": violation.to_jsonrpc()});
+    let mut response = (status, Json(body)).into_response();
     let headers = response.headers_mut();
     if let Some(seconds) = violation.retry_after_seconds {
         headers.insert(header::RETRY_AFTER, seconds.into());
@@ -25,6 +29,34 @@ pub(crate) fn refusal_with_status(violation: &Violation, status: StatusCode) -> 
         headers.insert(header::WWW_AUTHENTICATE, challenge(violation.kind));
     }
     response
+}
+
+/// The largest sentence of the framework's that is repeated.
+const MOST_WORDS: usize = 4096;
+
+/// Gives what the framework itself refuses (a method, a path, a query) the body that every refusal has.
+pub(crate) async fn same_words(request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    let response = next.run(request).await;
+    let status = response.status();
+    if !status.is_client_error() || !is_plain(response.headers()) {
+        return response;
+    }
+    let violation = if status == StatusCode::METHOD_NOT_ALLOWED {
+        let method: String = method.as_str().chars().take(20).collect();
+        Violation::new(ViolationKind::MalformedRequest, format!("{method} is not possible here"))
+            .hint("the header `Allow` says what is")
+    } else {
+        let words = axum::body::to_bytes(response.into_body(), MOST_WORDS).await.unwrap_or_default();
+        Violation::new(ViolationKind::MalformedRequest, String::from_utf8_lossy(&words))
+            .hint("GET /openapi.json shows what is taken")
+    };
+    refusal_with_status(&violation, status)
+}
+
+/// Text, or nothing at all.
+fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"))
 }
 
 fn challenge(kind: ViolationKind) -> HeaderValue {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aegis_core::{Caller, GateVerdict, ToolSpec, id::CallId};
+use aegis_core::{Ask, Caller, GateVerdict, ToolSpec, TrustClass, id::CallId};
 use aegis_gates::policy::Granted;
 use serde_json::{Map, Value};
 
@@ -17,6 +17,12 @@ pub struct Admission {
     pub(crate) arguments: Map<String, Value>,
     pub(crate) verdicts: Vec<GateVerdict>,
     pub(crate) granted: Granted,
+    /// Why a person must agree first; empty when nobody has to.
+    pub(crate) asks: Vec<Ask>,
+    /// What the session had read when it was decided.
+    pub(crate) labels: Vec<TrustClass>,
+    /// The version of the rules that decided.
+    pub(crate) version: String,
     pub(crate) decided: Instant,
 }
 

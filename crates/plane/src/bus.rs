@@ -43,6 +43,17 @@ impl Bus {
         });
     }
 
+    /// An event of a tenant that belongs to no call.
+    pub fn announce_to(&self, tenant: &TenantId, event: Event) {
+        self.send(|| Announcement {
+            time: Timestamp::now(),
+            tenant: Some(tenant.clone()),
+            call: None,
+            tool: None,
+            event,
+        });
+    }
+
     /// An event of the node itself.
     pub fn announce_node(&self, event: Event) {
         self.send(|| Announcement { time: Timestamp::now(), tenant: None, call: None, tool: None, event });

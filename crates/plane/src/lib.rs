@@ -2,12 +2,21 @@
 //! a call.
 
 mod admission;
+pub mod approvals;
 pub mod bus;
+mod carry_out;
+pub mod contexts;
+pub mod explain;
 pub mod meters;
 pub mod pipeline;
 mod record;
+pub mod replay;
+mod settle;
 
 pub use admission::Admission;
+pub use approvals::Approvals;
 pub use bus::Bus;
+pub use carry_out::Done;
+pub use contexts::Contexts;
 pub use meters::Meters;
 pub use pipeline::{Parts, Plane, Reply};

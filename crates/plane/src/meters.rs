@@ -22,6 +22,8 @@ pub struct Meters {
     strangers: AtomicU64,
     violations: HashMap<ViolationKind, AtomicU64>,
     in_flight: AtomicU64,
+    attested: AtomicU64,
+    not_attested: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +40,8 @@ impl Meters {
             strangers: AtomicU64::new(0),
             violations: ViolationKind::ALL.iter().map(|kind| (*kind, AtomicU64::new(0))).collect(),
             in_flight: AtomicU64::new(0),
+            attested: AtomicU64::new(0),
+            not_attested: AtomicU64::new(0),
         }
     }
 
@@ -56,6 +60,12 @@ impl Meters {
         if let Some(counter) = self.violations.get(&kind) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// An attestation that ended, well or not.
+    pub fn attested(&self, well: bool) {
+        let counter = if well { &self.attested } else { &self.not_attested };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn finished(&self, tool: &str, result: &CallResult, took: Duration) {
@@ -101,6 +111,18 @@ impl Meters {
             let count = self.violations.get(kind).map_or(0, read);
             writeln!(text, "aegis_refusals_total{{violation=\"{kind}\"}} {count}")?;
         }
+        writeln!(text, "# HELP aegis_seal_attestations_total Attestations, by result.")?;
+        writeln!(text, "# TYPE aegis_seal_attestations_total counter")?;
+        for (result, counter) in [("success", &self.attested), ("failure", &self.not_attested)] {
+            writeln!(text, "aegis_seal_attestations_total{{result=\"{result}\"}} {}", read(counter))?;
+        }
+        let forged = self.violations.get(&ViolationKind::SignatureVerificationFailed).map_or(0, read);
+        writeln!(
+            text,
+            "# HELP aegis_seal_signature_failures_total Envelopes whose signature does not hold."
+        )?;
+        writeln!(text, "# TYPE aegis_seal_signature_failures_total counter")?;
+        writeln!(text, "aegis_seal_signature_failures_total {forged}")?;
         writeln!(text, "# HELP aegis_calls_in_flight Tool calls in work.")?;
         writeln!(text, "# TYPE aegis_calls_in_flight gauge")?;
         writeln!(text, "aegis_calls_in_flight {}", self.in_flight())?;

@@ -1,34 +1,28 @@
-use std::{
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use aegis_core::{
-    Call, Caller, Event, Gate, GateVerdict, Outcome, Permit, ToolSpec, Verdict, Violation, ViolationKind,
-    config::{AuditConfig, LimitsConfig, ReadDurability},
+    Call, Caller, Event, Gate, GateVerdict, Timestamp, ToolSpec, Verdict, Violation, ViolationKind,
+    approval::Previews,
+    config::{ApprovalsConfig, AuditConfig, LimitsConfig, ReadDurability},
     event::EventName,
     id::CallId,
-    record::{CallResult, NodeRecord},
-    tool::{Directory, Route},
+    tool::Directory,
 };
-use aegis_gates::{ArgumentsGate, PolicyGate};
+use aegis_gates::{ArgumentsGate, PolicyGate, approval};
 use aegis_routes::Catalog;
-use aegis_stores::audit::AuditLog;
-use futures::FutureExt;
+use aegis_stores::{Registry, audit::AuditLog};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     admission::Admission,
+    approvals::{Approvals, Sessions},
     bus::Bus,
+    carry_out::{Answer, Carried, Done, Stopped},
     meters::Meters,
     record::{self, Draft},
 };
-
-/// A decision older than this is made again before it is acted on.
-const DECISION_STALE: Duration = Duration::from_secs(1);
 
 /// What a plane is made of. Nothing is optional: a forgotten part does not compile.
 #[derive(Debug)]
@@ -39,6 +33,13 @@ pub struct Parts {
     pub bus: Bus,
     pub limits: LimitsConfig,
     pub audit_config: AuditConfig,
+    /// Where calls that wait for a person are kept.
+    pub registry: Registry,
+    pub approvals: ApprovalsConfig,
+    /// Whether the signed session of a call that was approved still lives.
+    pub sessions: Arc<dyn Sessions>,
+    /// Shows an approver what a call would do.
+    pub previews: Arc<dyn Previews>,
 }
 
 #[derive(Debug)]
@@ -49,11 +50,12 @@ pub struct Plane {
     audit: AuditLog,
     bus: Bus,
     meters: Meters,
-    limits: LimitsConfig,
-    durable_reads: bool,
-    slots: Semaphore,
+    approvals: Approvals,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) durable_reads: bool,
+    pub(crate) slots: Semaphore,
     /// Calls in work; a stopping node waits for them.
-    work: TaskTracker,
+    pub(crate) work: TaskTracker,
 }
 
 /// What a caller gets back: an outcome (of a tool that did or could not do its work), or why there is none.
@@ -63,21 +65,16 @@ pub struct Reply {
     pub result: Result<Done, Violation>,
 }
 
-/// An outcome together with its answer as JSON text, which is written once and measured.
-#[derive(Debug)]
-pub struct Done {
-    pub outcome: Outcome,
-    pub json: String,
-}
-
 impl Plane {
     pub fn new(parts: Parts) -> Arc<Self> {
         let specs = || parts.catalog.specs().map(AsRef::as_ref);
-        Arc::new(Self {
-            arguments: ArgumentsGate::new(specs()),
-            meters: Meters::new(specs()),
+        let (arguments, meters) = (ArgumentsGate::new(specs()), Meters::new(specs()));
+        Arc::new_cyclic(|plane| Self {
+            arguments,
+            meters,
             slots: Semaphore::new(parts.limits.max_concurrent_calls as usize),
             durable_reads: parts.audit_config.reads == ReadDurability::Durable,
+            approvals: Approvals::new(plane.clone(), &parts),
             catalog: parts.catalog,
             policy: parts.policy,
             audit: parts.audit,
@@ -105,6 +102,15 @@ impl Plane {
 
     pub fn meters(&self) -> &Meters {
         &self.meters
+    }
+
+    /// Calls that wait, or waited, for a person.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
+    }
+
+    pub(crate) fn arguments(&self) -> &ArgumentsGate {
+        &self.arguments
     }
 
     /// Takes a call from a door to its answer. The call goes on, and is recorded, when the caller stops waiting;
@@ -138,7 +144,10 @@ impl Plane {
             return self.refuse(draft, busy, answer).await;
         };
         match self.admit(caller, &call, arguments, &mut draft) {
-            Ok(admission) => self.perform(admission, draft, cancel, answer).await,
+            Ok(admission) if admission.asks.is_empty() => {
+                self.perform(admission, draft, cancel, answer).await;
+            }
+            Ok(admission) => Box::pin(self.park(admission, draft, answer)).await,
             Err(violation) => self.refuse(draft, violation, answer).await,
         }
     }
@@ -186,6 +195,19 @@ impl Plane {
             draft.verdicts(verdicts);
             return Err(objection(decision.verdict));
         };
+        let reasons =
+            approval::reasons(&tool, &arguments, granted.approval, &granted.grant.rule, decision.asks);
+        let asks = match self.approvals.gate().decide(&caller, &tool, &arguments, reasons, Timestamp::now()) {
+            approval::Answer::NotAsked => {
+                verdicts.push(GateVerdict::pass(Gate::Approval));
+                Vec::new()
+            }
+            approval::Answer::Settled(standing) => {
+                verdicts.push(GateVerdict::pass(Gate::Approval).by(standing));
+                Vec::new()
+            }
+            approval::Answer::Ask(asks) => asks,
+        };
         let admission = Admission {
             call: call.id,
             caller,
@@ -194,132 +216,35 @@ impl Plane {
             arguments,
             verdicts,
             granted,
+            asks,
+            labels: decision.labels,
+            version: decision.version,
             decided: Instant::now(),
         };
         draft.admitted(&admission);
         Ok(admission)
     }
 
-    /// Carries an admitted call out: rate, permit, intent, route, record, answer.
-    async fn perform(
-        &self,
-        mut admission: Admission,
-        mut draft: Draft,
-        cancel: CancellationToken,
-        answer: Answer,
-    ) {
-        if admission.decided.elapsed() > DECISION_STALE {
-            let decision = self.policy.decide(&admission.caller, &admission.tool, &admission.arguments);
-            draft.verdict(decision.verdict.clone());
-            match decision.granted {
-                Some(granted) => admission.granted = granted,
-                None => return self.refuse(draft, objection(decision.verdict), answer).await,
+    /// Carries an admitted call out, and answers.
+    async fn perform(&self, admission: Admission, draft: Draft, cancel: CancellationToken, answer: Answer) {
+        match self.carry_out(admission, draft, cancel, Some(answer)).await {
+            Carried::Ended(result, Some(answer)) => {
+                // The receiver is gone when the caller stopped waiting.
+                let _ = answer.send(*result);
             }
-        }
-        let charge = match self.policy.admit(&admission.caller, &admission.tool, &admission.granted) {
-            Ok(charge) => charge,
-            Err(violation) => {
-                draft.verdict(GateVerdict::deny(Gate::Policy, violation.clone()));
-                return self.refuse(draft, violation, answer).await;
+            Carried::Stopped(stopped) => {
+                let Stopped { draft, violation, answer } = *stopped;
+                if let Some(answer) = answer {
+                    self.refuse(draft, violation, answer).await;
+                }
             }
-        };
-        let Admission { call, caller, tool, arguments, verdicts, granted, .. } = admission;
-        let largest = granted.grant.max_response_size.unwrap_or(u64::MAX).min(self.limits.max_response.0);
-        #[allow(clippy::disallowed_methods, reason = "this is the one place where a permit is made")]
-        let permit = match Permit::grant(call, caller.clone(), granted.grant, &verdicts) {
-            Ok(permit) => permit,
-            Err(error) => {
-                let violation = Violation::new(ViolationKind::InternalError, error.to_string());
-                return self.refuse(draft, violation, answer).await;
-            }
-        };
-        self.bus.announce(&caller.tenant, call, &tool.name, Event::new(EventName::InvocationRequested));
-
-        let mutates = tool.mutability.mutates();
-        // What can't be recorded does not run. What leaves the node is an effect too, so it is written down first.
-        let recordable = if Self::wants_intent(&tool) {
-            self.audit.record_durable(&draft.intent()).await.map(drop)
-        } else {
-            self.audit.health()
-        };
-        if let Err(error) = recordable {
-            return self.refuse(draft, unrecordable(&error), answer).await;
+            // The caller was told at the deadline; a call that goes by no approval can't find it spent.
+            Carried::Ended(_, None) | Carried::Spent => {}
         }
-        let route = self.catalog.carry_out(permit, &tool, arguments, self, &cancel);
-        let (carried, answer) =
-            under_deadline(route, self.limits.call_timeout.0, mutates, &cancel, answer).await;
-        drop(charge);
-        self.conclude(&caller, &tool, draft, carried, largest, answer).await;
-    }
-
-    /// Writes the record of a call that ran, tells listeners, answers.
-    async fn conclude(
-        &self,
-        caller: &Caller,
-        tool: &ToolSpec,
-        draft: Draft,
-        carried: Result<Outcome, Violation>,
-        largest: u64,
-        answer: Option<Answer>,
-    ) {
-        let call = draft.call();
-        let announce = |event| self.bus.announce(&caller.tenant, call, &tool.name, event);
-        let mut label = None;
-        let mut result = carried.and_then(|mut outcome| {
-            std::mem::take(&mut outcome.events).into_iter().for_each(announce);
-            label = Some(outcome.label.clone());
-            measured(outcome, largest, tool)
-        });
-        let recorded = match &result {
-            Ok(Done { outcome, json }) => match outcome.failure {
-                None => CallResult::Done { bytes: json.len() as u64 },
-                Some(kind) => CallResult::Failed {
-                    kind: kind.as_str().to_owned(),
-                    message: outcome.value["error"].as_str().unwrap_or_default().to_owned(),
-                },
-            },
-            // It ran: what it changed is changed, and only the answer is missing.
-            Err(violation) => CallResult::Failed {
-                kind: violation.kind.as_str().to_owned(),
-                message: violation.message.clone(),
-            },
-        };
-        let ended = match &recorded {
-            CallResult::Done { .. } => Event::new(EventName::InvocationCompleted),
-            other => Event::new(EventName::InvocationFailed).with("status", other.status()),
-        };
-        let (entry, took) = draft.finish(recorded.clone(), label);
-        self.meters.finished(&tool.name, &recorded, took);
-        let written = if Self::wants_intent(tool) || self.durable_reads {
-            self.audit.record_durable(&entry).await.map(drop)
-        } else {
-            self.audit.record(&entry).await
-        };
-        if let Err(violation) = &result {
-            self.meters.refused(violation.kind);
-            refusal_events(violation).for_each(announce);
-        }
-        announce(ended);
-        if let Err(error) = written {
-            tracing::error!(%error, %call, "the outcome of a call could not be recorded");
-            result = Err(Violation::new(
-                ViolationKind::InternalError,
-                format!("the call ran, and its outcome can't be recorded: {error}"),
-            )
-            .hint("a change it was to make may have been made; its intent is in the audit log"));
-        }
-        if let Some(answer) = answer {
-            // The receiver is gone when the caller stopped waiting.
-            let _ = answer.send(result);
-        }
-    }
-
-    fn wants_intent(tool: &ToolSpec) -> bool {
-        tool.mutability.mutates() || tool.route == Route::Upstream
     }
 
     /// Ends a call that never reached a route.
-    async fn refuse(&self, draft: Draft, violation: Violation, answer: Answer) {
+    pub(crate) async fn refuse(&self, draft: Draft, violation: Violation, answer: Answer) {
         self.meters.refused(violation.kind);
         let (tenant, call, tool) = draft.subject();
         refusal_events(&violation).for_each(|event| self.bus.announce(&tenant, call, &tool, event));
@@ -347,43 +272,6 @@ impl Plane {
             None => violation.hint("`tools/list` or `aegis tools list` shows what there is"),
         }
     }
-
-    /// Settles what a killed node left open: every intent without an outcome gets its record.
-    pub async fn settle_interrupted(&self) -> Result<usize, Violation> {
-        let open = self.audit.unfinished_intents();
-        for intent in open {
-            tracing::warn!(call = %intent.call, tool = %intent.tool, "a call was interrupted; its effect is not known");
-            self.audit
-                .record_durable(&record::interrupted(intent))
-                .await
-                .map_err(|error| unrecordable(&error))?;
-        }
-        Ok(open.len())
-    }
-
-    /// Records something an operator did, or that befell the node. Durable before it returns.
-    pub async fn note(&self, record: NodeRecord) -> Result<(), Violation> {
-        self.audit
-            .record_durable(&aegis_core::record::Entry::Node(record))
-            .await
-            .map(drop)
-            .map_err(|error| unrecordable(&error))
-    }
-
-    /// Waits for the calls in work. Doors have stopped letting calls in.
-    pub async fn drain(&self) {
-        self.work.close();
-        if tokio::time::timeout(self.limits.drain_timeout.0, self.work.wait()).await.is_err() {
-            tracing::warn!(in_flight = self.meters.in_flight(), "stopped waiting for calls in work");
-        }
-    }
-
-    /// Writes what is queued and signs the last head. Nothing can be recorded, so nothing can be called, after this.
-    pub async fn close(&self) {
-        if let Err(error) = self.audit.close().await {
-            tracing::error!(%error, "the audit log did not close cleanly");
-        }
-    }
 }
 
 impl Directory for Plane {
@@ -392,66 +280,7 @@ impl Directory for Plane {
     }
 }
 
-type Answer = oneshot::Sender<Result<Done, Violation>>;
-
-/// Runs a route until it ends, the caller leaves, or its time is up. A route that only reads is dropped then; one
-/// that changes something is asked to stop and waited for, so that the record says what really happened. Its caller
-/// is answered at the deadline all the same.
-async fn under_deadline(
-    route: impl Future<Output = Result<Outcome, Violation>>,
-    limit: Duration,
-    mutates: bool,
-    cancel: &CancellationToken,
-    answer: Answer,
-) -> (Result<Outcome, Violation>, Option<Answer>) {
-    // A bug in a tool ends its call, with a record, and nothing else.
-    let route = AssertUnwindSafe(route).catch_unwind().map(|ended| {
-        ended.unwrap_or_else(|_| {
-            Err(Violation::new(ViolationKind::InternalError, "the tool failed in a way it should not")
-                .hint("the node's log has the details; please report it"))
-        })
-    });
-    let mut route = std::pin::pin!(route);
-    let late = || {
-        Violation::new(
-            ViolationKind::DeadlineExceeded,
-            format!("the call ran past its {} s", limit.as_secs()),
-        )
-        .rule("spec.limits.call_timeout")
-    };
-    tokio::select! {
-        biased;
-        ended = &mut route => return (ended, Some(answer)),
-        () = tokio::time::sleep(limit) => {
-            cancel.cancel();
-            if !mutates {
-                return (Err(late()), Some(answer));
-            }
-            let _ = answer.send(Err(late().hint("it may still take effect; its audit record will say")));
-        }
-        () = cancel.cancelled(), if !mutates => {
-            let gone = Violation::new(ViolationKind::DeadlineExceeded, "the caller cancelled the call");
-            return (Err(gone), Some(answer));
-        }
-    }
-    (route.await, None)
-}
-
-fn measured(outcome: Outcome, largest: u64, tool: &ToolSpec) -> Result<Done, Violation> {
-    let json = serde_json::to_string(&outcome.value)
-        .map_err(|error| Violation::new(ViolationKind::InternalError, error.to_string()))?;
-    if json.len() as u64 > largest {
-        return Err(Violation::new(
-            ViolationKind::OutputSizeLimitExceeded,
-            format!("the answer of `{}` has {} bytes; {largest} is the limit", tool.name, json.len()),
-        )
-        .rule("max_response_size of the security context, or spec.limits.max_response")
-        .hint("ask for less: a narrower path or pattern, or a part of the file"));
-    }
-    Ok(Done { outcome, json })
-}
-
-fn objection(verdict: GateVerdict) -> Violation {
+pub(crate) fn objection(verdict: GateVerdict) -> Violation {
     match verdict.verdict {
         Verdict::Deny(violation) => violation,
         Verdict::Pass { .. } => {
@@ -460,12 +289,12 @@ fn objection(verdict: GateVerdict) -> Violation {
     }
 }
 
-fn unrecordable(error: &impl std::fmt::Display) -> Violation {
+pub(crate) fn unrecordable(error: &impl std::fmt::Display) -> Violation {
     Violation::new(ViolationKind::InternalError, format!("the audit log can't be written: {error}"))
         .hint("nothing runs unrecorded; `aegis doctor` looks at the disk")
 }
 
-fn refusal_events(violation: &Violation) -> impl Iterator<Item = Event> {
+pub(crate) fn refusal_events(violation: &Violation) -> impl Iterator<Item = Event> {
     use aegis_core::violation::Layer;
     let names: &[EventName] = match (violation.kind, violation.kind.layer()) {
         (ViolationKind::PathTraversalAttempt, _) => &[

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use aegis_core::{
-    Call, Caller, GateVerdict, Label, Timestamp, Violation, call,
-    id::{CallId, TenantId},
+    Approval, Call, Caller, Gate, GateVerdict, Label, Timestamp, Violation,
+    call::{self, Proof},
+    id::{ApprovalId, CallId, TenantId},
     record::{CallRecord, CallResult, Entry, Intent},
     redact,
 };
@@ -39,6 +40,8 @@ impl Draft {
                 verdicts: Vec::new(),
                 result: CallResult::Unknown,
                 label: None,
+                approval: None,
+                proof: call.proof.clone(),
                 micros: 0,
             },
         }
@@ -55,6 +58,28 @@ impl Draft {
         self.record.tool = admission.tool.name.to_string();
         self.record.asked_as.clone_from(&admission.asked_as);
         self.record.verdicts.clone_from(&admission.verdicts);
+    }
+
+    /// A call that a person agreed to and that runs now.
+    pub(crate) fn approved(admission: &Admission, approval: &Approval) -> Self {
+        let call = Call {
+            id: admission.call,
+            tool: approval.tool.clone(),
+            arguments: Map::new(),
+            proof: approval.proof.clone(),
+        };
+        let mut draft = Self::new(&admission.caller, &call);
+        draft.admitted(admission);
+        draft.record.approval = Some(approval.id.clone());
+        draft
+    }
+
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.record.proof.as_ref()
+    }
+
+    pub(crate) fn approval(&self) -> Option<&ApprovalId> {
+        self.record.approval.as_ref()
     }
 
     pub(crate) fn verdicts(&mut self, verdicts: Vec<GateVerdict>) {
@@ -86,6 +111,7 @@ impl Draft {
             caller: self.record.caller.clone(),
             tool: self.record.tool.clone(),
             arguments_sha256: self.record.arguments_sha256.clone(),
+            approval: self.record.approval.clone(),
         })
     }
 
@@ -118,6 +144,32 @@ pub(crate) fn refused(violation: &Violation) -> CallResult {
     }
 }
 
+/// The record of a call that waited for a person and does not run.
+pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
+    let verdicts = vec![
+        GateVerdict::pass(Gate::Identity).by(approval.caller.credential.as_str()),
+        GateVerdict::pass(Gate::Catalog),
+        GateVerdict::pass(Gate::Arguments),
+        GateVerdict::pass(Gate::Policy).under(approval.policy_version.as_str()),
+        GateVerdict::deny(Gate::Approval, violation.clone()),
+    ];
+    Entry::Call(Box::new(CallRecord {
+        time: Timestamp::now(),
+        call: approval.call,
+        caller: approval.caller.clone(),
+        tool: approval.tool.clone(),
+        asked_as: approval.asked_as.clone(),
+        arguments: redact::arguments(&approval.arguments),
+        arguments_sha256: approval.arguments_sha256.clone(),
+        verdicts,
+        result: refused(violation),
+        label: None,
+        approval: Some(approval.id.clone()),
+        proof: approval.proof.clone(),
+        micros: 0,
+    }))
+}
+
 /// The record of a call whose node died between its intent and its outcome.
 pub(crate) fn interrupted(intent: &Intent) -> Entry {
     Entry::Call(Box::new(CallRecord {
@@ -131,6 +183,8 @@ pub(crate) fn interrupted(intent: &Intent) -> Entry {
         verdicts: Vec::new(),
         result: CallResult::Unknown,
         label: None,
+        approval: intent.approval.clone(),
+        proof: None,
         micros: 0,
     }))
 }

@@ -5,16 +5,22 @@ use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
     Call, Caller, Door, Failure, Label, Tier, TrustClass, ViolationKind,
-    config::{AuditConfig, LimitsConfig, NodeConfig},
+    config::{ApprovalsConfig, AuditConfig, LimitsConfig, NodeConfig},
     quantity::{Size, Span},
     record::{CallRecord, CallResult, Entry},
     tool::{ApprovalRule, Mutability, Route},
 };
-use aegis_gates::PolicyGate;
-use aegis_plane::{Bus, Parts, Plane};
+use aegis_gates::{
+    PolicyGate,
+    policy::{LabelBook, Rules},
+};
+use aegis_plane::{
+    Bus, Parts, Plane,
+    approvals::{NoPreviews, NoSessions},
+};
 use aegis_routes::{Answer, Catalog, Facts, Run, Tool};
 use aegis_stores::{
-    AuditLog, DataDir,
+    AuditLog, DataDir, Registry,
     audit::{Filter, Kind, LogReader},
 };
 use schemars::JsonSchema;
@@ -94,11 +100,19 @@ fn stage(limits: LimitsConfig) -> Stage {
         .with(Actor { name: "test.change", mutability: Mutability::Mutating });
     let plane = Plane::new(Parts {
         catalog: Arc::new(catalog),
-        policy: Arc::new(PolicyGate::new(&NodeConfig::default().contexts())),
+        policy: Arc::new(PolicyGate::new(
+            &NodeConfig::default().contexts(),
+            Rules::none(),
+            LabelBook::forgetful(),
+        )),
         audit: AuditLog::open(&data, &AuditConfig::default()).unwrap(),
         bus: Bus::default(),
         limits,
         audit_config: AuditConfig::default(),
+        registry: Registry::open(&data).unwrap(),
+        approvals: ApprovalsConfig::default(),
+        sessions: Arc::new(NoSessions),
+        previews: Arc::new(NoPreviews),
     });
     Stage { plane, data, _dir: dir }
 }
@@ -121,6 +135,7 @@ impl Stage {
             credential: "test".into(),
             door: Door::Rest,
             session: None,
+            pinned: None,
         }
     }
 

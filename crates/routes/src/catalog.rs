@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use aegis_core::{Outcome, Permit, ToolSpec, Violation, nearest::nearest, tool::Directory};
+use aegis_core::{
+    Outcome, Permit, ToolSpec, Violation, ViolationKind, approval::Desk, nearest::nearest, tool::Directory,
+};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -55,14 +57,21 @@ impl Catalog {
         tool: &ToolSpec,
         arguments: Map<String, Value>,
         directory: &dyn Directory,
+        desk: &dyn Desk,
         cancel: &CancellationToken,
     ) -> Result<Outcome, Violation> {
         let Some(entry) = self.by_name.get(tool.name.as_ref()).map(|index| &self.tools[*index]) else {
             return Err(Violation::new(
-                aegis_core::ViolationKind::InternalError,
+                ViolationKind::InternalError,
                 format!("the catalog lost `{}`", tool.name),
             ));
         };
-        entry.tool.run(&entry.spec, Run::new(&permit, directory, cancel), arguments).await
+        if permit.tool() != entry.spec.name {
+            return Err(Violation::new(
+                ViolationKind::InternalError,
+                format!("a permit for `{}` was used for `{}`", permit.tool(), entry.spec.name),
+            ));
+        }
+        entry.tool.run(&entry.spec, Run::new(&permit, directory, desk, cancel), arguments).await
     }
 }

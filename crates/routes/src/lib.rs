@@ -4,8 +4,10 @@
 pub mod catalog;
 pub mod egress;
 pub mod files;
+pub mod preview;
 pub mod tool;
 pub mod tools;
 
 pub use catalog::Catalog;
+pub use preview::ToolPreviews;
 pub use tool::{Answer, Facts, Run, Tool};

@@ -4,6 +4,7 @@ use std::{future::Future, sync::Mutex};
 
 use aegis_core::{
     Event, Failure, Label, Outcome, Permit, ToolSpec, Violation, ViolationKind,
+    approval::Desk,
     caller::Tier,
     tool::{ApprovalRule, Directory, Example, Mutability, Route, Target, Text},
 };
@@ -76,14 +77,21 @@ pub struct Run<'a> {
     pub permit: &'a Permit,
     #[debug(skip)]
     pub directory: &'a dyn Directory,
+    #[debug(skip)]
+    pub desk: &'a dyn Desk,
     /// Cancelled when the caller is gone or the call's time is up; long work looks at it.
     pub cancel: &'a CancellationToken,
     events: Mutex<Vec<Event>>,
 }
 
 impl<'a> Run<'a> {
-    pub fn new(permit: &'a Permit, directory: &'a dyn Directory, cancel: &'a CancellationToken) -> Self {
-        Self { permit, directory, cancel, events: Mutex::new(Vec::new()) }
+    pub fn new(
+        permit: &'a Permit,
+        directory: &'a dyn Directory,
+        desk: &'a dyn Desk,
+        cancel: &'a CancellationToken,
+    ) -> Self {
+        Self { permit, directory, desk, cancel, events: Mutex::new(Vec::new()) }
     }
 
     /// Tells subscribers what happened. Shown whether the tool then succeeds or fails.

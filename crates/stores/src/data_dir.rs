@@ -90,6 +90,16 @@ impl DataPaths {
         self.root.join("audit.pub")
     }
 
+    /// The keys that SEAL tokens are signed with, mode 0600.
+    pub fn seal_keys(&self) -> PathBuf {
+        self.root.join("seal.keys")
+    }
+
+    /// One of the two files that hold used envelopes.
+    pub fn seal_replay(&self, turn: u64) -> PathBuf {
+        self.root.join(format!("seal-replay-{turn}"))
+    }
+
     pub fn operator_token(&self) -> PathBuf {
         self.root.join("operator.token")
     }

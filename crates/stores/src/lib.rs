@@ -1,8 +1,10 @@
-//! What the node remembers: the audit log, and the registry of credentials, both in its data directory.
+//! What the node remembers: the audit log, the registry of credentials, and which signed envelopes were used, all in
+//! its data directory.
 
 pub mod audit;
 pub mod data_dir;
 pub mod registry;
+pub mod replay;
 
 pub use audit::AuditLog;
 pub use data_dir::{DataDir, DataPaths};

@@ -239,7 +239,7 @@ async fn head(global: &Global) -> anyhow::Result<Ending> {
 }
 
 /// Asks the running node to write what it has queued and sign it.
-async fn sealed_by_node(global: &Global) -> Option<Value> {
+pub(super) async fn sealed_by_node(global: &Global) -> Option<Value> {
     let data = locate::data_dir(global).ok()?;
     let running = locate::running(&data)?;
     let client = locate::client(&data, &running, &Acting::default()).ok()?;

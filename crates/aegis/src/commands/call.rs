@@ -18,11 +18,32 @@ pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<
     let Some(arguments) = arguments(&command.arguments)? else {
         return Ok(Ending::Usage);
     };
-    let answer = call(global, &command.acting, &command.tool, arguments).await?;
-    Ok(show(global, &answer))
+    let answer = match &command.workload {
+        Some(workload) if command.seal => {
+            let context = command.acting.context.as_deref();
+            super::seal::call(global, workload, context, &command.tool, &arguments).await?
+        }
+        _ => call(global, &command.acting, &command.tool, arguments).await?,
+    };
+    match waits_for(&answer, command.seal) {
+        Some(id) => super::approvals::prompt::go_on(global, command, &id, &answer).await,
+        None => Ok(show(global, &answer)),
+    }
 }
 
-fn arguments(given: &str) -> anyhow::Result<Option<Map<String, Value>>> {
+/// The request for approval that a call waits for. Over signed envelopes only the answer itself says so.
+fn waits_for(answer: &Answer, sealed: bool) -> Option<String> {
+    let Answer::Ok(value) = answer else { return None };
+    let id = match &value["approval"]["id"] {
+        Value::Null if sealed && value["result"]["pendingApproval"] == true => {
+            &value["result"]["approvalRequestId"]
+        }
+        id => id,
+    };
+    id.as_str().map(str::to_owned)
+}
+
+pub(super) fn arguments(given: &str) -> anyhow::Result<Option<Map<String, Value>>> {
     let text = if given == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("can't read the arguments from standard input")?;
@@ -60,12 +81,18 @@ pub(super) async fn call(
         Err(violation) => Answer::Refused(violation),
         Ok(done) => {
             let is_error = done.outcome.failure.is_some();
-            let value = json!({
+            let mut value = json!({
                 "call": reply.call,
                 "is_error": is_error,
                 "result": done.outcome.value,
                 "label": done.outcome.label,
             });
+            if let Some(approval) = &done.pending {
+                // Nobody could decide: this node has no doors, and ends with the command.
+                let taken_back = node.doors.plane.approvals().cancel(&approval.id, &approval.caller).await?;
+                value["approval"] =
+                    json!({"id": approval.id, "state": taken_back.state, "expires": approval.expires});
+            }
             if is_error { Answer::ToolFailed(value) } else { Answer::Ok(value) }
         }
     };

@@ -1,5 +1,8 @@
 use aegis_core::Door;
-use aegis_doors::mcp::{bridge, stdio};
+use aegis_doors::mcp::{
+    Names, bridge,
+    stdio::{self, Setting},
+};
 
 use super::call::embedded;
 use crate::{
@@ -21,7 +24,8 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
     }
     let node = embedded(global, &command.acting).await?;
     let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
-    stdio::serve(node.doors.clone(), caller, input, output).await?;
+    let setting = Setting { names: Names::Exact, alone: true };
+    stdio::serve_as(node.doors.clone(), caller, setting, input, output).await?;
     node.close().await;
     Ok(Ending::Done)
 }

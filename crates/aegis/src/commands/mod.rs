@@ -1,12 +1,16 @@
 //! One command, one file.
 
+mod approvals;
 mod audit;
 mod call;
 mod completions;
 mod config;
+mod context;
 mod doctor;
 mod explain;
 mod mcp;
+mod policy;
+mod seal;
 mod token;
 mod tools;
 mod up;
@@ -24,6 +28,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<Ending> {
         Command::Mcp(mcp) => mcp::run(&global, &mcp).await,
         Command::Tools(tools) => tools::run(&global, &tools).await,
         Command::Token(token) => token::run(&global, &token).await,
+        Command::Seal(seal) => seal::run(&global, &seal).await,
+        Command::Approvals(approvals) => approvals::run(&global, &approvals).await,
+        Command::Policy(policy) => policy::run(&global, &policy).await,
+        Command::Context(context) => context::run(&global, &context).await,
         Command::Audit(audit) => audit::run(&global, &audit).await,
         Command::Explain(explain) => Ok(explain::run(&global, &explain)),
         Command::Doctor => doctor::run(&global).await,

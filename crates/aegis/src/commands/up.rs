@@ -13,14 +13,16 @@ use crate::{
     locate::{self, NodeFile},
     node::{Node, VERSION},
     output::{Ending, json_line, say},
-    reload,
+    reload::{self, Watched},
+    reload_policies,
 };
 
 pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending> {
     super::log("warn,aegis=info,aegis_stores=info,aegis_plane=info");
     let data = locate::data_dir(global)?;
     let file = locate::config_file(global)?;
-    let mut config = locate::read_config(file.as_deref())?;
+    let watched = Watched::read(file.clone(), data.join("config.yaml"))?;
+    let mut config = watched.config.clone();
     if let Some(listen) = command.listen {
         config.spec.network.listen = listen;
     }
@@ -41,8 +43,12 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     write_node_file(&node.data.node_file(), &node_file)?;
     announce(global, &node, address);
 
-    let watched = node.config.file.clone().unwrap_or_else(|| data.join("config.yaml"));
     let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config), watched));
+    let policy_watcher = tokio::spawn(reload_policies::watch(
+        Arc::clone(&node.doors),
+        Arc::clone(&node.config),
+        node.policies.clone(),
+    ));
     let doors = Arc::clone(&node.doors);
     let server = tokio::spawn(async move { serve(listener, &doors).await });
     tokio::select! {
@@ -53,6 +59,7 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     node.doors.stopping.cancel();
     let _ = server.await;
     let _ = watcher.await;
+    let _ = policy_watcher.await;
     let _ = std::fs::remove_file(node.data.node_file());
     node.doors.plane.drain().await;
     let noted = node.note("stopped", Map::new()).await;

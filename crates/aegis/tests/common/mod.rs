@@ -1,5 +1,6 @@
 //! A real node on a free port, and plain ways to talk to it.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(clippy::disallowed_methods, reason = "tests wait in threads of their own")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -103,8 +104,13 @@ impl TestNode {
     }
 
     /// SIGTERM, and the exit code.
-    pub(crate) fn stop(mut self) -> (Option<i32>, Arc<TempDir>) {
+    pub(crate) fn stop(self) -> (Option<i32>, Arc<TempDir>) {
         signal(self.child.id(), "TERM");
+        self.ended()
+    }
+
+    /// Waits for a node that has been told to stop.
+    pub(crate) fn ended(mut self) -> (Option<i32>, Arc<TempDir>) {
         let status = self.child.wait().unwrap();
         (status.code(), Arc::clone(&self.dir))
     }
@@ -136,12 +142,35 @@ impl TestNode {
             head += &format!("{name}: {value}\r\n");
         }
         head += &format!("content-length: {}\r\n\r\n", body.len());
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut stream = self.connect();
         stream.write_all(head.as_bytes()).unwrap();
         // The node may answer, and close, before it has read a body that it refuses.
         let _ = stream.write_all(body);
         read_answer(&mut stream)
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    /// The operator's call on a connection of its own, whose answer nobody has read yet. `sent` says how much of the
+    /// body is sent; all of it is announced.
+    pub(crate) fn begin(&self, tool: &str, arguments: &Value, sent: impl FnOnce(&str) -> &str) -> TcpStream {
+        let body = arguments.to_string();
+        let mut stream = self.connect();
+        write!(
+            stream,
+            "POST /v1/tools/{tool} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{}",
+            self.address,
+            self.token,
+            body.len(),
+            sent(&body)
+        )
+        .unwrap();
+        stream
     }
 
     /// A tool call as the operator.
@@ -211,6 +240,16 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+pub(crate) fn wait_until(mut happened: impl FnMut() -> bool) {
+    for _ in 0..400 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("it did not happen within twenty seconds");
+}
+
 pub(crate) fn signal(pid: u32, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
 }
@@ -244,7 +283,7 @@ impl Answer {
     }
 }
 
-fn read_answer(stream: &mut TcpStream) -> Answer {
+pub(crate) fn read_answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     // A reset after the answer is as good as an end.
     let mut chunk = [0; 16384];

@@ -1,9 +1,12 @@
 //! The node's configuration: one file per section, every field documented where it is defined.
 
+mod approvals;
 mod audit;
 mod egress;
 mod limits;
 mod network;
+mod policy;
+mod seal;
 mod search;
 mod secret_ref;
 pub mod security_context;
@@ -13,10 +16,13 @@ mod tenancy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use approvals::ApprovalsConfig;
 pub use audit::{AuditConfig, ReadDurability};
 pub use egress::{EgressConfig, IpNetwork, PrivateTarget};
 pub use limits::LimitsConfig;
 pub use network::NetworkConfig;
+pub use policy::{LabelRules, PolicyConfig};
+pub use seal::{SealConfig, TrustedKey};
 pub use search::{SearchConfig, SearchEngineKind};
 pub use secret_ref::SecretRef;
 pub use security_context::{Capability, DenyEntry, RateLimit, SecurityContext, ToolPattern};
@@ -27,8 +33,6 @@ use crate::{
     document::{self, Diagnostic},
     runtimes::Runtime,
 };
-
-pub const API_VERSION: &str = "100monkeys.ai/v1";
 
 /// The whole node configuration. Every member but the envelope has a default that is safe and works at once.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -62,7 +66,8 @@ pub struct NodeMetadata {
     pub description: Option<String>,
 }
 
-/// What the node does. `security_contexts` take effect as soon as the file is saved; the rest at the next start.
+/// What the node does. `security_contexts` and `policy.label_rules` take effect as soon as the file is saved; the
+/// rest at the next start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSpec {
@@ -70,6 +75,9 @@ pub struct NodeSpec {
     pub tenancy: TenancyConfig,
     /// What callers may do. Laid over the contexts that ship with the node; the same name replaces.
     pub security_contexts: Vec<SecurityContext>,
+    pub seal: SealConfig,
+    pub policy: PolicyConfig,
+    pub approvals: ApprovalsConfig,
     pub storage: StorageConfig,
     pub egress: EgressConfig,
     pub web_search: SearchConfig,
@@ -128,10 +136,13 @@ impl NodeConfig {
     /// Rules that the shape alone can't hold, as (JSON pointer, what is wrong).
     fn check(&self) -> Vec<(String, String)> {
         let mut mistakes = security_context::check(&self.spec.security_contexts);
+        mistakes.extend(self.spec.network.check());
+        mistakes.extend(self.spec.limits.check());
         mistakes.extend(self.spec.storage.check());
         mistakes.extend(self.spec.tenancy.check());
         mistakes.extend(self.spec.egress.check());
         mistakes.extend(self.spec.web_search.check());
+        mistakes.extend(self.spec.seal.check());
         mistakes
     }
 }

@@ -5,8 +5,16 @@ use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{domain::DomainPattern, id::ContextName, path::PathPrefix, quantity::Size};
+use crate::{
+    caller::Tier,
+    document::{self, Diagnostic},
+    domain::DomainPattern,
+    id::ContextName,
+    path::PathPrefix,
+    quantity::Size,
+};
 
 pub const OPERATOR_CONTEXT: &str = "aegis-system-operator";
 
@@ -58,6 +66,17 @@ pub struct Capability {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_concurrent: Option<u32>,
+    /// Whether a person must agree to each call. Left out, the tool's own rule decides; `not_required` lifts only
+    /// a rule that the tool calls a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<CapabilityApproval>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CapabilityApproval {
+    Required,
+    NotRequired,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -222,6 +241,7 @@ impl Capability {
             rate_limit: None,
             max_response_size: None,
             max_concurrent: None,
+            approval: None,
         })
     }
 }
@@ -229,15 +249,79 @@ impl Capability {
 /// The contexts every node has. They are written as a configuration would be, and read by the same parser.
 pub fn shipped() -> Vec<SecurityContext> {
     const TEXT: &str = include_str!("shipped_contexts.yaml");
-    crate::document::parse::<Vec<SecurityContext>>(TEXT).map(|parsed| parsed.value).unwrap_or_default()
+    document::parse::<Vec<SecurityContext>>(TEXT).map(|parsed| parsed.value).unwrap_or_default()
+}
+
+/// Names that begin like this are the node's own. A file may replace a context that ships under such a name, and
+/// can't add one: a slip of the pen would otherwise make a context that nobody governs by its name.
+const RESERVED: [&str; 2] = ["aegis-system-", "zaru-"];
+
+/// Whether a caller of this tenant and tier may be bound to the context at all, whoever asks for it: `aegis-system-*`
+/// is for the platform's own agents and operators, `zaru-*` for people, `tenant-SLUG-*` for that tenant. Any other
+/// name is the node's operator's to give.
+pub fn is_open_to(context: &str, tenant: &str, tier: Tier) -> Result<(), String> {
+    if context.starts_with("aegis-system-") && tier < Tier::System {
+        return Err(format!("`{context}` is for the tiers system and operator, not for {tier}"));
+    }
+    if context.starts_with("zaru-") && tier != Tier::User {
+        return Err(format!("`{context}` is for people, whose tier is user, not {tier}"));
+    }
+    match context.strip_prefix("tenant-") {
+        Some(owned) if !owned.strip_prefix(tenant).is_some_and(|rest| rest.starts_with('-')) => {
+            Err(format!("`{context}` belongs to another tenant than `{tenant}`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads contexts from a text of their own, one or a list of them, and checks them as in a node configuration.
+pub fn parse(text: &str) -> Result<Vec<SecurityContext>, Vec<Diagnostic>> {
+    let listed = document::parse::<Value>(text)?.value.is_array();
+    if listed {
+        let parsed = document::parse::<Vec<SecurityContext>>(text)?;
+        return found(&parsed, parsed.value.clone(), "/spec/security_contexts");
+    }
+    let parsed = document::parse::<SecurityContext>(text)?;
+    found(&parsed, vec![parsed.value.clone()], "/spec/security_contexts/0")
+}
+
+fn found<T>(
+    parsed: &document::Parsed<T>,
+    contexts: Vec<SecurityContext>,
+    above: &str,
+) -> Result<Vec<SecurityContext>, Vec<Diagnostic>> {
+    let place = |pointer: &str| pointer.strip_prefix(above).unwrap_or_default().to_owned();
+    let mistakes: Vec<Diagnostic> = check(&contexts)
+        .into_iter()
+        .map(|(pointer, message)| parsed.diagnostic(&place(&pointer), message))
+        .collect();
+    if mistakes.is_empty() { Ok(contexts) } else { Err(mistakes) }
+}
+
+/// The line on which the text of a node configuration defines a context.
+pub fn line_of(text: &str, name: &ContextName) -> Option<usize> {
+    let parsed = document::parse::<super::NodeConfig>(text).ok()?;
+    let index = parsed.value.spec.security_contexts.iter().position(|context| context.name == *name)?;
+    let place = format!("/spec/security_contexts/{index}/name");
+    Some(parsed.diagnostic(&place, String::new()).line)
 }
 
 pub(super) fn check(contexts: &[SecurityContext]) -> Vec<(String, String)> {
+    let ships = shipped();
     let mut mistakes = Vec::new();
     for (index, context) in contexts.iter().enumerate() {
         let pointer = format!("/spec/security_contexts/{index}/name");
+        let prefix = RESERVED.iter().find(|prefix| context.name.as_str().starts_with(**prefix));
         if context.name.as_str() == OPERATOR_CONTEXT {
             mistakes.push((pointer, format!("`{OPERATOR_CONTEXT}` is the node's own and can't be replaced")));
+        } else if let Some(prefix) = prefix
+            && !ships.iter().any(|shipped| shipped.name == context.name)
+        {
+            let known = ships.iter().map(|shipped| shipped.name.as_str());
+            let close = crate::nearest::suggestion(context.name.as_str(), known);
+            let message =
+                format!("names that begin with `{prefix}` are the node's own: choose another{close}");
+            mistakes.push((pointer, message));
         } else if contexts[..index].iter().any(|earlier| earlier.name == context.name) {
             mistakes.push((pointer, format!("the context `{}` is defined twice", context.name)));
         }
@@ -270,8 +354,63 @@ mod tests {
     }
 
     #[test]
+    fn contexts_of_their_own_are_checked_as_in_a_configuration() {
+        let names = |text: &str| {
+            parse(text).map(|all| all.into_iter().map(|context| context.name.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(names("name: one\ncapabilities: [{tool_pattern: fs.read}]").unwrap(), ["one"]);
+        assert_eq!(names("- name: one\n- {name: two}\n").unwrap(), ["one", "two"]);
+        assert_eq!(names(r#"{"name": "one"}"#).unwrap(), ["one"]);
+        let twice = names("- name: one\n- name: one\n").unwrap_err();
+        assert_eq!((twice[0].line, twice[0].pointer.as_str()), (2, "/1/name"));
+        let own = names("description: x\nname: aegis-system-operator\n").unwrap_err();
+        assert_eq!((own[0].line, own[0].pointer.as_str()), (2, "/name"));
+        let slip = names("name: one\ncapabilities:\n  - {tool_patern: fs.read}\n").unwrap_err();
+        assert!(slip.iter().any(|mistake| mistake.line == 3 && mistake.message.contains("tool_pattern")));
+        assert!(names("name: one\ndeny_list: [\"fs*\"]\n").is_err());
+    }
+
+    #[test]
+    fn a_definition_is_found_again() {
+        let text = "apiVersion: 100monkeys.ai/v1\nkind: NodeConfig\nmetadata: {name: n}\nspec:\n  \
+                    security_contexts:\n    - description: d\n      name: one\n";
+        assert_eq!(line_of(text, &"one".into()), Some(7));
+        assert_eq!(line_of(text, &"two".into()), None);
+    }
+
+    #[test]
     fn shipped_contexts_parse() {
         let names: Vec<String> = shipped().iter().map(|context| context.name.to_string()).collect();
-        assert_eq!(names, [OPERATOR_CONTEXT, "aegis-system-agent-runtime", "workspace", "read-only"]);
+        let zaru = ["zaru-free", "zaru-pro", "zaru-business", "zaru-enterprise"];
+        let own = [OPERATOR_CONTEXT, "aegis-system-agent-runtime", "workspace", "read-only"];
+        assert_eq!(names, [own, zaru].concat());
+    }
+
+    #[test]
+    fn reserved_names_are_replaced_but_not_added() {
+        let named = |name: &str| SecurityContext {
+            name: name.into(),
+            description: String::new(),
+            capabilities: Vec::new(),
+            deny_list: Vec::new(),
+        };
+        for taken in [OPERATOR_CONTEXT, "aegis-system-mine", "zaru-fre"] {
+            assert_eq!(check(&[named(taken)]).len(), 1, "{taken}");
+        }
+        for free in ["zaru-free", "aegis-system-agent-runtime", "workspace", "zaru", "mine"] {
+            assert!(check(&[named(free)]).is_empty(), "{free}");
+        }
+    }
+
+    #[test]
+    fn prefixes_bind_a_context_to_tier_and_tenant() {
+        let open = |context, tenant, tier| is_open_to(context, tenant, tier).is_ok();
+        assert!(open("workspace", "acme", Tier::User));
+        assert!(!open("aegis-system-agent-runtime", "acme", Tier::User));
+        assert!(open("aegis-system-agent-runtime", "acme", Tier::System));
+        assert!(open("zaru-pro", "acme", Tier::User) && !open("zaru-pro", "acme", Tier::Operator));
+        assert!(open("tenant-acme-build", "acme", Tier::User));
+        assert!(!open("tenant-acme-build", "acme-build", Tier::User));
+        assert!(!open("tenant-acme", "acme", Tier::User) && !open("tenant-ac-me", "acme", Tier::User));
     }
 }

@@ -7,11 +7,14 @@ use crate::{
     quantity::Size,
 };
 
+/// What is read is held in memory.
+const LARGEST_READ: u64 = 1 << 30;
+
 /// Files that callers can reach. Each tenant has a workspace volume of its own; `volumes` adds more.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageConfig {
-    /// How much each tenant's workspace may hold.
+    /// How much each tenant's workspace may hold. Each file and directory counts 4 KiB beside its bytes.
     pub workspace_size_limit: Size,
     /// Further directories of this machine, mounted for every tenant or for one.
     pub volumes: Vec<VolumeConfig>,
@@ -53,7 +56,7 @@ pub struct VolumeConfig {
     pub mount_path: String,
     #[serde(default)]
     pub access_mode: AccessMode,
-    /// How much it may hold; no limit when left out.
+    /// How much it may hold, counted as for workspaces; no limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_limit: Option<Size>,
     #[serde(default)]
@@ -101,6 +104,10 @@ impl StorageConfig {
         let mut mistakes = Vec::new();
         let mut mounts = Vec::new();
         let mut names = Vec::new();
+        if !(1..=LARGEST_READ).contains(&self.max_read_bytes.0) {
+            let message = format!("write a size from 1 byte to {}", Size(LARGEST_READ));
+            mistakes.push(("/spec/storage/max_read_bytes".to_owned(), message));
+        }
         for (index, volume) in self.volumes.iter().enumerate() {
             let mut wrong = |member: &str, message: String| {
                 mistakes.push((format!("/spec/storage/volumes/{index}/{member}"), message));
@@ -169,6 +176,14 @@ mod tests {
             (volume("other", "/workspace/other", Some("../acme")), "tenant"),
         ] {
             assert_eq!(mistakes(vec![fine(), second]), [format!("/spec/storage/volumes/1/{member}")]);
+        }
+    }
+
+    #[test]
+    fn what_is_read_at_once_has_bounds() {
+        for size in [0, 1 << 40] {
+            let config = StorageConfig { max_read_bytes: Size(size), ..StorageConfig::default() };
+            assert_eq!(config.check()[0].0, "/spec/storage/max_read_bytes");
         }
     }
 }

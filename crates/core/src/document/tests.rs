@@ -304,8 +304,8 @@ fn written_yaml_is_readable() {
         "text": "first\nsecond\n", "list": ["yes", {"a": "b: c"}], "empty": {}, "half": 0.5});
     assert_eq!(
         to_yaml(&value),
-        "big: 18446744073709551615\nempty: {}\nhalf: 0.5\nlist:\n  - \"yes\"\n  - a: \"b: c\"\nname: a\nnone: null\n\
-         text: |\n  first\n  second\nversion: \"3.12\"\n"
+        "name: a\nversion: \"3.12\"\nbig: 18446744073709551615\nnone: null\ntext: |\n  first\n  second\n\
+         list:\n  - \"yes\"\n  - a: \"b: c\"\nempty: {}\nhalf: 0.5\n"
     );
 }
 

@@ -6,13 +6,25 @@ use super::era::Era;
 
 /// Begins a result. Its members follow, each but the last with a comma after it.
 pub(crate) fn begin(id: &str, era: Era, capacity: usize) -> Vec<u8> {
+    let mut out = head(id, capacity);
+    if era.is_modern() {
+        out.extend_from_slice(b"\"resultType\":\"complete\",");
+    }
+    out
+}
+
+/// As [`begin`], for a result of the stateless era that is of another type.
+pub(crate) fn begin_as(id: &str, result_type: &str, capacity: usize) -> Vec<u8> {
+    let mut out = head(id, capacity);
+    out.extend_from_slice(format!("\"resultType\":\"{result_type}\",").as_bytes());
+    out
+}
+
+fn head(id: &str, capacity: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(capacity + id.len());
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(b",\"result\":{");
-    if era.is_modern() {
-        out.extend_from_slice(b"\"resultType\":\"complete\",");
-    }
     out
 }
 

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use aegis_core::{Label, ToolSpec};
+use aegis_core::{
+    Label, ToolSpec,
+    mode::{Mode, SWITCH_MODE},
+};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -20,6 +23,27 @@ pub enum Names {
     Exact,
     /// With `_` for `.`, for model providers that forbid dots. Exact names are understood as well.
     Plain,
+}
+
+/// How one connection sees the tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) names: Names,
+    /// What the client's mode leaves of a list. Calls are not its business: a tool that the list left out is called
+    /// like any other, if policy lets it.
+    pub(crate) mode: Option<Mode>,
+}
+
+impl View {
+    pub(crate) fn shows(self, tool: &str) -> bool {
+        self.mode.map_or_else(|| tool != SWITCH_MODE, |mode| mode.shows(tool))
+    }
+}
+
+impl From<Names> for View {
+    fn from(names: Names) -> Self {
+        Self { names, mode: None }
+    }
 }
 
 /// The texts of every tool in the catalog.

@@ -9,6 +9,7 @@ pub(crate) const INVALID_REQUEST: i64 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
+pub(crate) const MISSING_CAPABILITY: i64 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// Why a message got an error instead of a result. `status` matters over HTTP only.
@@ -18,7 +19,7 @@ pub(crate) struct Fault {
     pub(crate) status: StatusCode,
     pub(crate) code: i64,
     pub(crate) message: String,
-    pub(crate) data: Option<Value>,
+    pub(crate) data: Option<Box<Value>>,
 }
 
 impl Fault {
@@ -71,16 +72,21 @@ impl Fault {
 
     #[must_use]
     pub(crate) fn with_data(mut self, data: Value) -> Self {
-        self.data = Some(data);
+        self.data = Some(Box::new(data));
         self
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = Value::clone(data);
+        }
+        error
     }
 
     /// The answer as text. Where the id could not be read it is left out: `null` is no valid id.
     pub(crate) fn render(&self, id: Option<&str>) -> Vec<u8> {
-        let mut error = json!({"code": self.code, "message": self.message});
-        if let Some(data) = &self.data {
-            error["data"] = data.clone();
-        }
+        let error = self.to_json();
         match id {
             Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
             None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),

@@ -10,13 +10,15 @@ use axum::{
     response::Response,
 };
 use futures::stream;
+use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call::Withdrawal,
+    abilities::Abilities,
+    call::{Client, Withdrawal},
     conversation::{Conversation, Step},
-    definitions::Names,
+    definitions::{Names, View},
     era::{Era, Revision},
     fault::{Fault, INVALID_REQUEST},
     ladder::{self, Header, Headers},
@@ -105,10 +107,11 @@ pub(super) async fn post(State(transport): State<Arc<Transport>>, request: HttpR
 /// One POST on its way to an answer.
 struct Exchange<'a> {
     transport: &'a Transport,
+    parts: &'a Parts,
     headers: &'a HeaderMap,
     routing: Headers<'a>,
     caller: Caller,
-    names: Names,
+    view: View,
     takes_events: bool,
 }
 
@@ -126,10 +129,11 @@ impl<'a> Exchange<'a> {
         }
         Ok(Self {
             transport,
+            parts,
             headers,
             routing: Headers::of(headers),
             caller,
-            names: names(parts.uri.query())?,
+            view: view(parts.uri.query())?,
             takes_events: accepts(headers, "text", "event-stream"),
         })
     }
@@ -146,12 +150,12 @@ impl<'a> Exchange<'a> {
                 self.modern(&request).await
             }
             Message::Request(request) => self.legacy(&request).await,
-            Message::Response if self.routing.are_modern() => fault(
-                &Fault::invalid_request("this server asks nothing, so there is nothing to answer"),
+            Message::Response { .. } if self.routing.are_modern() => fault(
+                &Fault::invalid_request("questions of this revision are answered by repeating the request"),
                 None,
             ),
             Message::Notification { method, params } => self.notification(&method, &params),
-            Message::Response => self.notification("", &message::Params::default()),
+            Message::Response { id, result } => self.response(id, result),
         }
     }
 
@@ -160,7 +164,7 @@ impl<'a> Exchange<'a> {
         if let Err(refused) = ladder::climb(request, Some(&self.routing)) {
             return fault(&refused, id);
         }
-        self.answer(request, Era::Modern, Withdrawal::Disconnect).await
+        self.answer(request, Era::Modern, Withdrawal::Disconnect, None).await
     }
 
     async fn legacy(mut self, request: &Request<'_>) -> Response {
@@ -176,12 +180,29 @@ impl<'a> Exchange<'a> {
             Some(session) => Withdrawal::Notification(&session.in_flight),
             None => Withdrawal::Never,
         };
-        self.answer(request, era, withdrawal).await
+        self.answer(request, era, withdrawal, session.as_deref()).await
     }
 
-    async fn answer(self, request: &Request<'_>, era: Era, withdrawal: Withdrawal<'_>) -> Response {
+    async fn answer(
+        self,
+        request: &Request<'_>,
+        era: Era,
+        withdrawal: Withdrawal<'_>,
+        session: Option<&Session>,
+    ) -> Response {
         let conversation = &self.transport.conversation;
-        match conversation.request(self.caller, request, era, self.names, &withdrawal) {
+        let step = {
+            let origin = || metadata::origin(&conversation.doors, self.parts);
+            let client = Client {
+                abilities: session.map_or_else(Abilities::default, |session| session.abilities),
+                questions: session.map(|session| &session.questions).filter(|_| self.takes_events),
+                origin: Some(&origin),
+                may_wait: true,
+                alone: false,
+            };
+            conversation.request(self.caller, request, era, self.view, &withdrawal, client)
+        };
+        match step {
             Ok(Step::Answer(answer)) => json(answer),
             Ok(Step::Running(running)) => {
                 progress::respond(running, self.takes_events, conversation.pace).await
@@ -196,7 +217,8 @@ impl<'a> Exchange<'a> {
             Ok(answered) => answered,
             Err(refused) => return fault(&refused, id),
         };
-        let session = match self.transport.sessions.begin(&self.caller, revision) {
+        let abilities = Abilities::of_session(request.params.capabilities, revision);
+        let session = match self.transport.sessions.begin(&self.caller, revision, abilities) {
             Ok(session) => session,
             Err(violation) => return fault(&Fault::of(&violation), id),
         };
@@ -226,6 +248,19 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Takes the answer to a question of ours to whoever asked it in the same session.
+    fn response(mut self, id: Option<message::Id<'_>>, result: Option<&RawValue>) -> Response {
+        match self.transport.session(&mut self.caller, self.headers) {
+            Err(gone) => fault(&gone, None),
+            Ok(session) => {
+                if let (Some(session), Some(id)) = (session, id) {
+                    session.questions.answer(id, result);
+                }
+                nothing()
+            }
+        }
+    }
+
     async fn batch(mut self, text: &str) -> Response {
         if self.routing.are_modern() {
             return fault(
@@ -239,7 +274,7 @@ impl<'a> Exchange<'a> {
         };
         let revision = self.revision(session.as_deref());
         let in_flight = session.as_ref().map(|session| &session.in_flight);
-        match self.transport.conversation.batch(&self.caller, text, revision, self.names, in_flight) {
+        match self.transport.conversation.batch(&self.caller, text, revision, self.view, in_flight) {
             Ok(answers) => answers.await.map_or_else(nothing, json),
             Err(refused) => fault(&refused, None),
         }
@@ -331,20 +366,23 @@ pub(super) async fn no_such_method() -> Response {
     response
 }
 
-/// `?names=plain` asks for names without dots.
-fn names(query: Option<&str>) -> Result<Names, Fault> {
-    let mut names = Names::Exact;
+/// `?names=plain` asks for names without dots, `?mode=chat` for the tools of that mode only.
+fn view(query: Option<&str>) -> Result<View, Fault> {
+    let mut view = View::default();
     for pair in query.unwrap_or_default().split('&') {
         match pair.split_once('=') {
-            Some(("names", "plain")) => names = Names::Plain,
-            Some(("names", "exact")) => names = Names::Exact,
+            Some(("names", "plain")) => view.names = Names::Plain,
+            Some(("names", "exact")) => view.names = Names::Exact,
             Some(("names", _)) => {
                 return Err(Fault::invalid_request("`names` in the address can be `exact` or `plain`"));
+            }
+            Some(("mode", mode)) => {
+                view.mode = Some(mode.parse().map_err(|unknown: String| Fault::invalid_request(unknown))?);
             }
             _ => {}
         }
     }
-    Ok(names)
+    Ok(view)
 }
 
 /// A media type without its parameters.
@@ -402,6 +440,8 @@ pub(super) fn fault(fault: &Fault, id: Option<&str>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use aegis_core::mode::Mode;
+
     use super::*;
 
     fn accept(values: &[&'static str]) -> HeaderMap {
@@ -428,10 +468,17 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_the_address() {
+    fn names_and_mode_come_from_the_address() {
+        let names = |query| view(query).map(|view| view.names);
         assert_eq!(names(None), Ok(Names::Exact));
         assert_eq!(names(Some("a=b&names=plain")), Ok(Names::Plain));
-        assert_eq!(names(Some("names=exact")), Ok(Names::Exact));
+        assert_eq!(names(Some("names=exact&mode=chat")), Ok(Names::Exact));
         assert!(names(Some("names=fancy")).is_err());
+        assert_eq!(view(Some("mode=execute")).unwrap().mode, Some(Mode::Execute));
+        for unknown in ["mode=", "mode=Chat", "mode=workflow"] {
+            let refused = view(Some(unknown)).unwrap_err();
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+            assert!(refused.message.contains("chat, agentic, architect, operator, execute"), "{refused:?}");
+        }
     }
 }

@@ -103,7 +103,9 @@ pub(crate) fn climb(request: &Request<'_>, headers: Option<&Headers<'_>>) -> Res
         named_alike(request, headers.name)?;
     }
     match request.method.as_ref() {
-        "server/discover" | "tools/list" | "tools/call" => Ok(()),
+        "server/discover" | "tools/list" | "tools/call" | "tasks/get" | "tasks/update" | "tasks/cancel" => {
+            Ok(())
+        }
         other => Err(Fault::method_not_found(StatusCode::NOT_FOUND, other)),
     }
 }
@@ -136,6 +138,7 @@ fn named_alike(request: &Request<'_>, header: Header<'_>) -> Result<(), Fault> {
     let (subject, member) = match request.method.as_ref() {
         "tools/call" | "prompts/get" => (request.params.name, "`params.name`"),
         "resources/read" => (request.params.uri, "`params.uri`"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => (request.params.task_id, "`params.taskId`"),
         _ => return Ok(()),
     };
     let Some(subject) = subject.and_then(string) else { return Ok(()) };

@@ -17,8 +17,12 @@ pub(crate) enum Message<'a> {
         method: Cow<'a, str>,
         params: Params<'a>,
     },
-    /// An answer to a question of ours. This server asks none.
-    Response,
+    /// An answer to a question of ours.
+    Response {
+        id: Option<Id<'a>>,
+        /// Missing where the answer is an error.
+        result: Option<&'a RawValue>,
+    },
 }
 
 #[derive(Debug)]
@@ -95,6 +99,15 @@ pub(crate) struct Params<'a> {
     pub(crate) protocol_version: Option<&'a RawValue>,
     #[serde(borrow, rename = "requestId", deserialize_with = "present")]
     pub(crate) request_id: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) capabilities: Option<&'a RawValue>,
+    /// What a request repeats that was answered with questions, and the answers to those.
+    #[serde(borrow, rename = "requestState", deserialize_with = "present")]
+    pub(crate) request_state: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputResponses", deserialize_with = "present")]
+    pub(crate) input_responses: Option<&'a RawValue>,
+    #[serde(borrow, rename = "taskId", deserialize_with = "present")]
+    pub(crate) task_id: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -195,7 +208,7 @@ impl<'a> Message<'a> {
         let Some(method) = envelope.method else {
             return match (envelope.result, envelope.error) {
                 (None, None) => Err(broken("`method` is missing")),
-                _ => Ok(Self::Response),
+                (result, error) => Ok(Self::Response { id, result: result.filter(|_| error.is_none()) }),
             };
         };
         let Some(method) = string(method) else { return Err(broken("`method` must be a string")) };

@@ -71,8 +71,11 @@ fn what_is_no_message_is_told_apart_from_what_is_no_json() {
 fn notifications_and_answers_are_recognised_by_what_is_missing() {
     let parse = |text| Message::parse(text).unwrap();
     assert!(matches!(parse(r#"{"jsonrpc":"2.0","method":"a"}"#), Message::Notification { .. }));
-    assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Message::Response));
-    assert!(matches!(parse(r#"{"jsonrpc":"2.0","error":{}}"#), Message::Response));
+    assert!(matches!(
+        parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
+        Message::Response { id: Some(_), result: Some(_) }
+    ));
+    assert!(matches!(parse(r#"{"jsonrpc":"2.0","error":{}}"#), Message::Response { id: None, result: None }));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) fn challenge(doors: &Doors, parts: &Parts, violation: &Violation) -> 
 }
 
 /// The address as the client wrote it. Beyond this machine there is always TLS in front.
-fn origin(doors: &Doors, parts: &Parts) -> String {
+pub(super) fn origin(doors: &Doors, parts: &Parts) -> String {
     let written = parts
         .uri
         .authority()

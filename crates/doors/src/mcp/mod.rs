@@ -5,6 +5,7 @@
 //! `conversation`, which knows nothing of what carries it. `http` and [`stdio`] carry; [`bridge`] carries stdio to a
 //! node that runs elsewhere.
 
+mod abilities;
 mod answer;
 pub mod bridge;
 mod call;
@@ -18,10 +19,12 @@ mod ladder;
 mod lines;
 mod message;
 mod metadata;
+mod parked;
 mod progress;
+mod questions;
 mod session;
 pub mod stdio;
-mod strict;
+mod tasks;
 #[cfg(test)]
 mod tests;
 

@@ -19,11 +19,18 @@ pub(crate) struct Pace {
     pub(crate) every: Duration,
     /// When a client that did not ask gets a sign of life, which also keeps proxies from giving up.
     pub(crate) quiet: Duration,
+    /// How long a request waits for a person's decision: official clients give up after a minute.
+    pub(crate) decision: Duration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { first: Duration::from_secs(1), every: Duration::from_secs(3), quiet: Duration::from_secs(15) }
+        Self {
+            first: Duration::from_secs(1),
+            every: Duration::from_secs(3),
+            quiet: Duration::from_secs(15),
+            decision: Duration::from_secs(45),
+        }
     }
 }
 
@@ -40,6 +47,8 @@ enum Heard {
     /// The end. `None`: the client withdrew the request and wants no answer.
     Answer(Option<Vec<u8>>),
     Progress(Vec<u8>),
+    /// Something else to say first.
+    Aside(Vec<u8>),
     StillRunning,
 }
 
@@ -53,6 +62,10 @@ impl Narration {
     async fn next(&mut self) -> Heard {
         tokio::select! {
             biased;
+            Some(aside) = next_of(&mut self.running.asides) => {
+                self.running.doing = WAITING;
+                return Heard::Aside(aside);
+            }
             answer = &mut self.running.answer => return Heard::Answer(answer),
             () = tokio::time::sleep_until(self.next) => {}
         }
@@ -62,7 +75,7 @@ impl Narration {
                 self.next = now + self.pace.every;
                 // Each number must be greater than the one before.
                 self.last = self.started.elapsed().as_secs().max(self.last + 1);
-                Heard::Progress(notification(token, self.last))
+                Heard::Progress(notification(token, self.last, self.running.doing))
             }
             None => {
                 self.next = now + self.pace.quiet;
@@ -72,9 +85,20 @@ impl Narration {
     }
 }
 
-fn notification(token: &str, seconds: u64) -> Vec<u8> {
+/// What a call does while progress is told.
+pub(crate) const RUNNING: &str = "running";
+pub(crate) const WAITING: &str = "waiting for an approver";
+
+async fn next_of(asides: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match asides {
+        Some(asides) => asides.recv().await,
+        None => None,
+    }
+}
+
+fn notification(token: &str, seconds: u64, doing: &str) -> Vec<u8> {
     format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{seconds},"message":"running for {seconds} s"}}}}"#
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{seconds},"message":"{doing} for {seconds} s"}}}}"#
     )
     .into_bytes()
 }
@@ -91,7 +115,7 @@ pub(crate) async fn respond(mut running: Running, takes_events: bool, pace: Pace
     let first = match narration.next().await {
         Heard::Answer(Some(answer)) => return http::json(answer),
         Heard::Answer(None) => return http::events(Body::empty()),
-        Heard::Progress(text) => event(&text),
+        Heard::Progress(text) | Heard::Aside(text) => event(&text),
         Heard::StillRunning => comment(),
     };
     let events = stream::unfold((Some(first), Some(narration)), |(ready, narration)| async move {
@@ -101,7 +125,7 @@ pub(crate) async fn respond(mut running: Running, takes_events: bool, pace: Pace
         let mut narration = narration?;
         match narration.next().await {
             Heard::Answer(answer) => answer.map(|answer| (Ok(event(&answer)), (None, None))),
-            Heard::Progress(text) => Some((Ok(event(&text)), (None, Some(narration)))),
+            Heard::Progress(text) | Heard::Aside(text) => Some((Ok(event(&text)), (None, Some(narration)))),
             Heard::StillRunning => Some((Ok(comment()), (None, Some(narration)))),
         }
     });
@@ -120,7 +144,7 @@ pub(crate) async fn narrate(running: Running, pace: Pace, outbox: &mpsc::Sender<
                 }
                 return;
             }
-            Heard::Progress(text) => text,
+            Heard::Progress(text) | Heard::Aside(text) => text,
             Heard::StillRunning => continue,
         };
         if outbox.send(line).await.is_err() {
@@ -159,6 +183,8 @@ mod tests {
                 Some(b"{\"answer\":1}".to_vec())
             }),
             progress_token: token.map(str::to_owned),
+            asides: None,
+            doing: RUNNING,
         }
     }
 
@@ -198,6 +224,27 @@ mod tests {
         assert!(numbers.len() >= 3, "{numbers:?}");
         assert_eq!(numbers, numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         assert!(progress.iter().all(|event| event["params"]["progressToken"] == "t"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_said_aside_makes_it_a_stream() {
+        let (say, asides) = mpsc::channel(1);
+        let asking = Running {
+            answer: Box::pin(async move {
+                say.send(b"{\"id\":\"q\"}".to_vec()).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                Some(b"{\"answer\":1}".to_vec())
+            }),
+            progress_token: Some("1".to_owned()),
+            asides: Some(asides),
+            doing: RUNNING,
+        };
+        let (kind, body) = answered(asking, true).await;
+        assert_eq!(kind, "text/event-stream");
+        let events: Vec<&str> = body.split_terminator("\n\n").collect();
+        assert_eq!(events.first(), Some(&"data: {\"id\":\"q\"}"));
+        assert!(events[1].contains("waiting for an approver for 1 s"), "{body}");
+        assert_eq!(events.last(), Some(&"data: {\"answer\":1}"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use aegis_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{era::Revision, in_flight::InFlight};
+use super::{abilities::Abilities, era::Revision, in_flight::InFlight, questions::Questions};
 
 /// A session that was not used for this long has ended.
 const LONGEST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -30,7 +30,9 @@ pub(crate) struct Session {
     id: String,
     credential: CredentialId,
     pub(crate) revision: Revision,
+    pub(crate) abilities: Abilities,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) questions: Arc<Questions>,
     /// Cancelled when the session ends.
     pub(crate) ended: CancellationToken,
     /// The one stream that is open for messages from us.
@@ -96,18 +98,32 @@ impl Sessions {
     }
 
     /// Begins a session. The longest idle one ends if there is no room.
-    pub(crate) fn begin(&self, caller: &Caller, revision: Revision) -> Result<Arc<Session>, Violation> {
+    pub(crate) fn begin(
+        &self,
+        caller: &Caller,
+        revision: Revision,
+        abilities: Abilities,
+    ) -> Result<Arc<Session>, Violation> {
         let id = random_id()?;
-        Ok(self.begin_at(self.now(), id, &caller.credential, revision))
+        Ok(self.begin_at(self.now(), id, &caller.credential, revision, abilities))
     }
 
-    fn begin_at(&self, now: u64, id: String, credential: &CredentialId, revision: Revision) -> Arc<Session> {
+    fn begin_at(
+        &self,
+        now: u64,
+        id: String,
+        credential: &CredentialId,
+        revision: Revision,
+        abilities: Abilities,
+    ) -> Arc<Session> {
         let ended = CancellationToken::new();
         let session = Arc::new(Session {
             id,
             credential: credential.clone(),
             revision,
+            abilities,
             in_flight: Arc::default(),
+            questions: Arc::default(),
             stream: Mutex::new(ended.child_token()),
             ended,
             last_used: AtomicU64::new(now),
@@ -253,7 +269,7 @@ mod tests {
     const NEWEST: Revision = Revision::NEWEST;
 
     fn begin(sessions: &Sessions, now: u64, id: &str, credential: &str) -> Arc<Session> {
-        sessions.begin_at(now, format!("{id:_<12}"), &credential.into(), NEWEST)
+        sessions.begin_at(now, format!("{id:_<12}"), &credential.into(), NEWEST, Abilities::default())
     }
 
     fn finds(sessions: &Sessions, now: u64, id: &str, credential: &str) -> bool {

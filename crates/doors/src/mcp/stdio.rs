@@ -10,7 +10,8 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    call::Withdrawal,
+    abilities::Abilities,
+    call::{Client, Withdrawal},
     conversation::{Conversation, Step},
     definitions::Names,
     era::{Era, Revision},
@@ -20,6 +21,7 @@ use super::{
     lines::{Line, Lines},
     message::{self, Message, Request},
     progress::{self, Pace},
+    questions::Questions,
     session,
 };
 use crate::Doors;
@@ -28,6 +30,8 @@ use crate::Doors;
 const MOST_AT_ONCE: usize = 256;
 /// Answers that wait to be written.
 const OUTBOX: usize = 64;
+/// How much room for answers is kept between writes.
+const LARGEST_KEPT: usize = 1 << 20;
 /// How long calls may go on after the client closed its end. Then nobody waits for them any more: those that only
 /// read are dropped, and the plane sees those through that change something.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -38,14 +42,22 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    serve_as(doors, caller, Names::Exact, input, output).await
+    serve_as(doors, caller, Setting { names: Names::Exact, alone: false }, input, output).await
 }
 
-/// As [`serve`], with a choice of how tools are named.
+/// How one pipe is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub names: Names,
+    /// The node has no other door, so no approver can reach it: what would wait for one is refused.
+    pub alone: bool,
+}
+
+/// As [`serve`], with a choice of how.
 pub async fn serve_as<R, W>(
     doors: Arc<Doors>,
     mut caller: Caller,
-    names: Names,
+    setting: Setting,
     input: R,
     output: W,
 ) -> io::Result<()>
@@ -61,10 +73,12 @@ where
         longest: usize::try_from(doors.network.max_body.0).unwrap_or(usize::MAX),
         conversation: Conversation::new(&doors, Pace::default()),
         caller,
-        names,
+        setting,
         outbox,
         revision: Revision::NEWEST,
+        abilities: Abilities::default(),
         in_flight: Arc::default(),
+        questions: Arc::default(),
         places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
         work: TaskTracker::new(),
     };
@@ -89,10 +103,17 @@ pub(crate) async fn write<W: AsyncWrite + Unpin>(
     mut inbox: mpsc::Receiver<Vec<u8>>,
     mut output: W,
 ) -> io::Result<()> {
-    while let Some(mut line) = inbox.recv().await {
-        line.push(b'\n');
-        output.write_all(&line).await?;
+    let (mut waiting, mut lines) = (Vec::new(), Vec::new());
+    // All that is ready goes out in one write: a pipe costs the same for one answer and for many.
+    while inbox.recv_many(&mut waiting, OUTBOX).await > 0 {
+        lines.clear();
+        for line in waiting.drain(..) {
+            lines.extend_from_slice(&line);
+            lines.push(b'\n');
+        }
+        output.write_all(&lines).await?;
         output.flush().await?;
+        lines.shrink_to(LARGEST_KEPT);
     }
     Ok(())
 }
@@ -101,12 +122,14 @@ pub(crate) async fn write<W: AsyncWrite + Unpin>(
 struct Pipe {
     conversation: Arc<Conversation>,
     caller: Caller,
-    names: Names,
+    setting: Setting,
     longest: usize,
     outbox: mpsc::Sender<Vec<u8>>,
     /// What `initialize` settled, for clients that send it.
     revision: Revision,
+    abilities: Abilities,
     in_flight: Arc<InFlight>,
+    questions: Arc<Questions>,
     places: Arc<Semaphore>,
     work: TaskTracker,
 }
@@ -156,7 +179,8 @@ impl Pipe {
                     self.in_flight.withdraw(id);
                 }
             }
-            Ok(Message::Notification { .. } | Message::Response) => {}
+            Ok(Message::Response { id: Some(id), result }) => self.questions.answer(id, result),
+            Ok(Message::Notification { .. } | Message::Response { .. }) => {}
             Err(unreadable) => self.say(unreadable.render()).await,
         }
     }
@@ -167,6 +191,7 @@ impl Pipe {
         } else if request.method == "initialize" {
             self.conversation.initialize(request).map(|(revision, answer)| {
                 self.revision = revision;
+                self.abilities = Abilities::of_session(request.params.capabilities, revision);
                 Step::Answer(answer)
             })
         } else {
@@ -184,12 +209,26 @@ impl Pipe {
 
     fn step(&self, request: &Request<'_>, era: Era) -> Result<Step, Fault> {
         let withdrawal = Withdrawal::Notification(&self.in_flight);
-        self.conversation.request(self.caller.clone(), request, era, self.names, &withdrawal)
+        let client = Client {
+            abilities: self.abilities,
+            questions: Some(&self.questions),
+            // Whoever is at the other end of a pipe has no address of ours.
+            origin: None,
+            may_wait: true,
+            alone: self.setting.alone,
+        };
+        let names = self.setting.names;
+        self.conversation.request(self.caller.clone(), request, era, names, &withdrawal, client)
     }
 
     async fn batch(&self, text: &str) {
-        let answers =
-            self.conversation.batch(&self.caller, text, self.revision, self.names, Some(&self.in_flight));
+        let answers = self.conversation.batch(
+            &self.caller,
+            text,
+            self.revision,
+            self.setting.names,
+            Some(&self.in_flight),
+        );
         match answers {
             Ok(answers) => {
                 let outbox = self.outbox.clone();

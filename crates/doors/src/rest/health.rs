@@ -54,6 +54,12 @@ pub(super) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     guard::caller(&doors, &headers, Door::Rest, None).await?;
-    let text = doors.plane.meters().render();
+    let mut text = doors.plane.meters().render();
+    // Without it the other figures are as good as ever.
+    if let Ok(sessions) = doors.identity.seal().count_sessions().await {
+        text.push_str("# HELP aegis_seal_sessions_active Sessions of attested workloads.\n");
+        text.push_str("# TYPE aegis_seal_sessions_active gauge\n");
+        text.push_str(&format!("aegis_seal_sessions_active {sessions}\n"));
+    }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }

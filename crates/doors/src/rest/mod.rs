@@ -1,9 +1,12 @@
 //! Plain HTTP: tools for callers that speak no MCP, events, tokens, and what monitoring wants.
 
+mod approvals;
 mod audit;
+mod contexts;
 mod events;
 mod health;
 mod openapi;
+mod policies;
 mod tokens;
 mod tools;
 
@@ -13,6 +16,7 @@ use aegis_core::{Violation, ViolationKind};
 use axum::{
     Router,
     http::{StatusCode, Uri},
+    middleware,
     response::Response,
     routing::{delete, get, post},
 };
@@ -25,6 +29,8 @@ pub(crate) fn open(doors: &Arc<Doors>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/openapi.json", get(openapi::document))
+        .route("/approvals/{id}", get(approvals::page))
+        .layer(middleware::from_fn(wire::same_words))
         .with_state(Arc::clone(doors))
 }
 
@@ -35,9 +41,23 @@ pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
         .route("/v1/events", get(events::stream))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/always", get(approvals::standing).post(approvals::always))
+        .route("/v1/approvals/always/{id}", delete(approvals::revoke))
+        .route("/v1/approvals/{id}", get(approvals::show))
+        .route("/v1/approvals/{id}/approve", post(approvals::approve))
+        .route("/v1/approvals/{id}/reject", post(approvals::reject))
+        .route("/v1/approvals/{id}/cancel", post(approvals::cancel))
         .route("/v1/audit/head", post(audit::seal))
+        .route("/v1/contexts", get(contexts::list))
+        .route("/v1/contexts/{name}", get(contexts::show).put(contexts::apply).delete(contexts::delete))
+        .route("/v1/contexts/{name}/versions", get(contexts::versions))
+        .route("/v1/contexts/{name}/drop-sessions", post(contexts::drop_sessions))
+        .route("/v1/policies", get(policies::list))
+        .route("/v1/policies/explain", post(policies::explain_call))
         .route("/v1/status", get(health::status))
         .route("/metrics", get(health::metrics))
+        .layer(middleware::from_fn(wire::same_words))
         .with_state(Arc::clone(doors))
 }
 

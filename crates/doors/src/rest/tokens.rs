@@ -21,8 +21,6 @@ use crate::{
     guard::{self, Refused},
 };
 
-/// Whom a token stands for when nobody says.
-const DEFAULT_USER: &str = "agent";
 const MOST_LISTED: usize = 1000;
 
 #[derive(Debug, Deserialize)]
@@ -76,7 +74,7 @@ async fn make(doors: &Doors, operator: &Caller, wanted: Wanted) -> Result<(Token
     }
     let new = NewToken {
         tenant: wanted.tenant.map_or_else(|| operator.tenant.clone(), |tenant| tenant.as_str().into()),
-        user: wanted.user.as_deref().unwrap_or(DEFAULT_USER).into(),
+        user: wanted.user.as_deref().unwrap_or(aegis_core::caller::AGENT_USER).into(),
         tier: wanted.tier,
         context: wanted.context.as_str().into(),
         expires: wanted.ttl_seconds.map(|seconds| Timestamp::now().plus(Duration::from_secs(seconds))),
@@ -109,7 +107,10 @@ pub(super) async fn revoke(
     headers: HeaderMap,
 ) -> Result<Json<Token>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let token = doors.registry.revoke(&id.as_str().into()).await.map_err(|error| fault(&error))?;
+    let token = doors.registry.revoke(&id.as_str().into()).await.map_err(|error| match error {
+        RegistryError::NoSuchToken(_) => Refused::not_found(error.to_string()),
+        error => fault(&error).into(),
+    })?;
     note(&doors, &operator, "token-revoked", &token).await?;
     Ok(Json(token))
 }
@@ -128,7 +129,7 @@ async fn note(doors: &Doors, operator: &Caller, action: &str, token: &Token) -> 
 
 fn fault(error: &RegistryError) -> Violation {
     let kind = match error {
-        RegistryError::Invalid(_) | RegistryError::NoSuchToken(_) => ViolationKind::MalformedRequest,
+        RegistryError::Invalid(_) => ViolationKind::MalformedRequest,
         _ => ViolationKind::InternalError,
     };
     Violation::new(kind, error.to_string())

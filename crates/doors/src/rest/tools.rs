@@ -1,14 +1,14 @@
 //! `GET /v1/tools`, `GET /v1/tools/{name}`, `POST /v1/tools/{name}`.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use aegis_core::{Call, Caller, Door, Violation, ViolationKind, tool::Directory};
-use aegis_plane::pipeline::Done;
+use aegis_plane::Done;
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Doors,
     guard::{self, Refused},
-    wire,
+    strict, wire,
 };
 
 pub(super) async fn list(
@@ -52,6 +52,9 @@ struct Answer<'a> {
     is_error: bool,
     result: &'a RawValue,
     label: &'a aegis_core::Label,
+    /// The approval that the call waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Value>,
 }
 
 pub(super) async fn call(
@@ -71,16 +74,30 @@ pub(super) async fn call(
     })
 }
 
-/// A tool that ran and could not do its work is answered 422 with its failure object, so that `curl --fail` fails.
+/// A tool that ran and could not do its work is answered 422 with its failure object, so that `curl --fail` fails. One
+/// that waits for a person is answered 202, with the place where to look.
 fn answer(call: String, done: &Done) -> Response {
     let is_error = done.outcome.failure.is_some();
+    let waits = done.pending.as_deref();
+    let approval = waits
+        .map(|approval| json!({"id": approval.id, "state": approval.state, "expires": approval.expires}));
     let text = serde_json::from_str::<&RawValue>(&done.json)
         .and_then(|result| {
-            serde_json::to_string(&Answer { call, is_error, result, label: &done.outcome.label })
+            serde_json::to_string(&Answer { call, is_error, result, label: &done.outcome.label, approval })
         })
         .unwrap_or_default();
-    let status = if is_error { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    let status = match (waits, is_error) {
+        (Some(_), _) => StatusCode::ACCEPTED,
+        (None, true) => StatusCode::UNPROCESSABLE_ENTITY,
+        (None, false) => StatusCode::OK,
+    };
+    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
+    if let Some(approval) = waits
+        && let Ok(place) = HeaderValue::from_str(&format!("/v1/approvals/{}", approval.id))
+    {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
 }
 
 async fn identified(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
@@ -92,8 +109,10 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Violation> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
-    serde_json::from_slice(body).map_err(|error| {
-        Violation::new(ViolationKind::MalformedRequest, format!("the body is no JSON object: {error}"))
+    let unusable = |error: &dyn Display| {
+        Violation::new(ViolationKind::MalformedRequest, format!("the body can't be taken: {error}"))
             .hint("send the tool's arguments as one JSON object")
-    })
+    };
+    let text = std::str::from_utf8(body).map_err(|error| unusable(&error))?;
+    strict::object(text).map_err(|error| unusable(&error))
 }

@@ -1,34 +1,58 @@
-//! Policy: the caller's SecurityContext against the call, in a fixed order.
+//! Policy: the caller's SecurityContext against the call, in a fixed order; then the operator's Cedar policies and the
+//! rules about labels.
 //!
-//! tier and allowlist → deny list → rate → path, domain, command. The first objection decides, and its own reason
-//! is what the caller hears. Looking never spends a budget: [`PolicyGate::decide`] only reads, [`PolicyGate::admit`]
-//! charges.
+//! tier and allowlist → deny list → rate → path, domain, command → policies. The first objection decides, and its own
+//! reason is what the caller hears. Looking never spends a budget: [`PolicyGate::decide`] only reads,
+//! [`PolicyGate::admit`] charges.
 
+mod cedar;
 mod commands;
 mod contexts;
+mod labels;
 mod rates;
 mod targets;
 
 use std::sync::Arc;
 
 use aegis_core::{
-    Caller, Gate, GateVerdict, Grant, ToolSpec, Violation, ViolationKind,
-    config::{Capability, SecurityContext},
-    nearest::suggestion,
+    Ask, Caller, Gate, GateVerdict, Grant, Timestamp, ToolSpec, Violation, ViolationKind,
+    config::{Capability, SecurityContext, security_context::CapabilityApproval},
+    id::{ContextName, ContextVersion},
+    label::{Label, TrustClass},
+};
+use aegis_stores::{
+    Registry,
+    registry::{MOST_CONTEXT_VERSIONS, RegistryError},
 };
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 
+pub use cedar::{
+    Example, ExampleVerdict, Held, LABEL_RULES, Problem, Rule, RuleEffect, Rules, RulesError, Ruling, Schema,
+    SchemaError, Source, list_sources,
+};
 pub use contexts::{CompiledContext, ContextSet};
+pub use labels::{LabelBook, SessionLabels};
 pub use rates::Charge;
 
+use cedar::Facts;
 use rates::{Budget, RateBook, RateKey};
 use targets::Targets;
 
 #[derive(Debug)]
 pub struct PolicyGate {
     contexts: ArcSwap<ContextSet>,
+    rules: ArcSwap<Rules>,
+    labels: LabelBook,
     rates: Arc<RateBook>,
+    versions: Versions,
+}
+
+/// Where the versions of contexts are kept, so that a session keeps the one it was opened under across a restart.
+#[derive(Debug)]
+enum Versions {
+    InMemory,
+    In(Registry),
 }
 
 /// What the gate said, and the limits that go with a yes.
@@ -36,58 +60,194 @@ pub struct PolicyGate {
 pub struct Decision {
     pub verdict: GateVerdict,
     pub granted: Option<Granted>,
+    /// Why policies or labels want a person to agree first; empty when the call is refused.
+    pub asks: Vec<Ask>,
+    /// Of the context and, where some can speak about the tool, of the rules that decided: `name@…+rules@…`.
+    pub version: String,
+    /// What the caller's session has read, sorted.
+    pub labels: Vec<TrustClass>,
+    /// Rules that look at an argument which was hidden, so that nobody knows what they would have said.
+    pub undecidable: Vec<Arc<Rule>>,
 }
 
 /// The capability that let the call through.
 #[derive(Debug, Clone)]
 pub struct Granted {
     pub grant: Grant,
+    /// Whether the capability itself wants a person to agree; its place is the grant's rule.
+    pub approval: Option<CapabilityApproval>,
     /// As it was when the call was decided, whatever is in force when it is charged.
     budget: Budget,
 }
 
-/// A caller's context, and its capabilities that name the tool, with their places.
-struct Named<'c> {
-    context: &'c CompiledContext,
-    matching: Vec<(usize, &'c Capability)>,
+/// What a decision goes by besides caller, tool and arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// What the session has read.
+    pub labels: &'a Arc<SessionLabels>,
+    pub now: Timestamp,
+    /// Arguments whose values are not known, as in a record that holds them in part.
+    pub hidden: &'a [&'a str],
+}
+
+/// The version that a context has: `name@` and the start of a digest of its text.
+pub fn version_of(context: &SecurityContext) -> ContextVersion {
+    CompiledContext::new(context.clone()).version
 }
 
 impl PolicyGate {
-    pub fn new(contexts: &[SecurityContext]) -> Self {
+    /// A gate that knows no versions of contexts but those that come in force while it lives.
+    pub fn new(contexts: &[SecurityContext], rules: Rules, labels: LabelBook) -> Self {
         Self {
             contexts: ArcSwap::from_pointee(ContextSet::compile(contexts)),
-            rates: Arc::new(RateBook::default()),
+            rules: ArcSwap::from_pointee(rules),
+            labels,
+            rates: Arc::default(),
+            versions: Versions::InMemory,
         }
     }
 
-    /// Puts new contexts in force for every call that is decided from now on. Rate budgets live on.
-    pub fn replace(&self, contexts: &[SecurityContext]) {
-        self.contexts.store(Arc::new(ContextSet::compile(contexts)));
+    /// A gate that keeps the versions of contexts in the registry, and knows those that are there.
+    pub async fn open(
+        contexts: &[SecurityContext],
+        rules: Rules,
+        labels: LabelBook,
+        registry: Registry,
+    ) -> Result<Self, RegistryError> {
+        let mut earlier = Vec::new();
+        for row in registry.contexts(None, MOST_CONTEXT_VERSIONS).await? {
+            match serde_json::from_str::<SecurityContext>(&row.text) {
+                Ok(source) if row.retired.is_none() => {
+                    earlier.push(Arc::new(CompiledContext { source, version: row.version }));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(version = %row.version, %error, "an earlier context can't be read; sessions under it must attest again");
+                }
+            }
+        }
+        earlier.reverse();
+        let contexts = ContextSet::over(contexts, earlier);
+        registry.keep_contexts(contexts.texts()).await?;
+        let gate = Self::new(&[], rules, labels);
+        gate.contexts.store(Arc::new(contexts));
+        Ok(Self { versions: Versions::In(registry), ..gate })
+    }
+
+    /// Puts new contexts in force for every call that is decided from now on. Sessions that were opened under an
+    /// earlier version keep it. Rate budgets live on.
+    pub async fn replace(&self, contexts: &[SecurityContext]) -> Result<(), RegistryError> {
+        if let Versions::In(registry) = &self.versions {
+            registry.keep_contexts(ContextSet::compile(contexts).texts()).await?;
+        }
+        self.contexts.rcu(|before| before.succeeded_by(contexts));
+        Ok(())
+    }
+
+    /// Takes the earlier versions of a context from the sessions that hold on to them: they must attest again.
+    pub async fn retire(&self, name: &ContextName) -> Result<(), RegistryError> {
+        if let Versions::In(registry) = &self.versions {
+            let in_force = self.contexts.load().get(name.as_str()).map(|context| context.version.clone());
+            let none = || ContextVersion::new("");
+            registry.retire_contexts(name, &in_force.unwrap_or_else(none)).await?;
+        }
+        self.contexts.rcu(|before| before.without_earlier(name));
+        Ok(())
+    }
+
+    /// Puts new policies in force for every call that is decided from now on.
+    pub fn replace_rules(&self, rules: Rules) {
+        self.rules.store(Arc::new(rules));
     }
 
     pub fn contexts(&self) -> Arc<ContextSet> {
         self.contexts.load_full()
     }
 
+    pub fn rules(&self) -> Arc<Rules> {
+        self.rules.load_full()
+    }
+
     /// Whether the caller may call the tool with some arguments. `tools/list` shows exactly these.
     pub fn sees(&self, caller: &Caller, tool: &ToolSpec) -> bool {
         let contexts = self.contexts.load();
-        self.named(&contexts, caller, tool).is_ok()
+        let named = contexts.of(caller).and_then(|context| named(context, caller, tool)).is_ok();
+        named && !self.rules.load().closes(&tool.name, caller, || self.labels.of(caller))
     }
 
     /// Whether the call may go ahead now. Changes nothing.
     pub fn decide(&self, caller: &Caller, tool: &ToolSpec, arguments: &Map<String, Value>) -> Decision {
+        let labels = self.labels.of(caller);
+        let circumstances = Circumstances { labels: &labels, now: Timestamp::now(), hidden: &[] };
+        self.decide_under(caller, tool, arguments, &circumstances)
+    }
+
+    /// Whether the call might go ahead under circumstances that are told, not looked up. Changes nothing.
+    pub fn decide_under(
+        &self,
+        caller: &Caller,
+        tool: &ToolSpec,
+        arguments: &Map<String, Value>,
+        circumstances: &Circumstances<'_>,
+    ) -> Decision {
         let contexts = self.contexts.load();
-        let version = contexts.get(caller.context.as_str()).map(|context| context.version.clone());
-        let (verdict, granted) = match self.look(&contexts, caller, tool, arguments) {
-            Ok(granted) => (GateVerdict::pass(Gate::Policy).by(granted.grant.rule.clone()), Some(granted)),
-            Err(violation) => (GateVerdict::deny(Gate::Policy, violation), None),
+        let labels = circumstances.labels.classes().to_vec();
+        let denied = |violation: Violation, version: String| {
+            let verdict = GateVerdict::deny(Gate::Policy, violation);
+            let verdict = if version.is_empty() { verdict } else { verdict.under(version.clone()) };
+            let labels = labels.clone();
+            Decision { verdict, granted: None, asks: Vec::new(), version, labels, undecidable: Vec::new() }
         };
-        let verdict = match version {
-            Some(version) => verdict.under(version),
-            None => verdict,
+        let context = match contexts.of(caller) {
+            Ok(context) => context,
+            Err(violation) => return denied(violation, String::new()),
         };
-        Decision { verdict, granted }
+        let version = context.version.to_string();
+        let looked = named(context, caller, tool).and_then(|matching| {
+            let targets = Targets::of(tool, arguments)?;
+            self.look(context, caller, tool, &matching, &targets).map(|granted| (granted, targets))
+        });
+        let (granted, targets) = match looked {
+            Ok(looked) => looked,
+            Err(violation) => return denied(violation, version),
+        };
+        let facts = Facts {
+            caller,
+            labels: circumstances.labels,
+            arguments,
+            targets: &targets,
+            now: circumstances.now,
+            hidden: circumstances.hidden,
+        };
+        let ruling = self.rules.load().judge(&tool.name, &facts).unwrap_or_default();
+        let version =
+            if ruling.version.is_empty() { version } else { format!("{version}+{}", ruling.version) };
+        let mut decision = match ruling.forbidden {
+            Some(violation) => denied(violation, version),
+            None => Decision {
+                verdict: GateVerdict::pass(Gate::Policy)
+                    .by(granted.grant.rule.clone())
+                    .under(version.clone()),
+                granted: Some(granted),
+                asks: ruling.asks,
+                version,
+                labels,
+                undecidable: Vec::new(),
+            },
+        };
+        decision.verdict.would_have = ruling.would_have;
+        decision.undecidable = ruling.undecidable;
+        decision
+    }
+
+    /// Takes on the label of what the caller is about to be given. Free when nothing about it is new.
+    pub async fn observe(&self, caller: &Caller, label: &Label) -> Result<(), RegistryError> {
+        self.labels.observe(caller, label).await
+    }
+
+    /// What the caller's session has read, with where it came from. Bounded.
+    pub fn read_by(&self, caller: &Caller) -> Vec<Label> {
+        self.labels.read_by(caller)
     }
 
     /// Charges the call to the caller's budgets; the last moment at which a rate can refuse it. The charge's
@@ -97,68 +257,14 @@ impl PolicyGate {
             .map_err(|refused| refused.violation(tool, &granted.grant.rule))
     }
 
-    /// The checks that need only the tool's name.
-    fn named<'c>(
-        &self,
-        contexts: &'c ContextSet,
-        caller: &Caller,
-        tool: &ToolSpec,
-    ) -> Result<Named<'c>, Violation> {
-        let not_allowed = |message: String| Violation::new(ViolationKind::ToolNotAllowed, message);
-        let Some(context) = contexts.get(caller.context.as_str()) else {
-            return Err(not_allowed(format!("the security context `{}` does not exist", caller.context))
-                .rule("spec.security_contexts")
-                .hint(format!(
-                    "define it in the node configuration or use another{}",
-                    suggestion(caller.context.as_str(), contexts.names())
-                )));
-        };
-        if !caller.tier.reaches(tool.tier) {
-            return Err(not_allowed(format!(
-                "`{}` is for the {} tier and the caller is of the {} tier",
-                tool.name, tool.tier, caller.tier
-            ))
-            .rule(format!("tier of `{}`", tool.name))
-            .hint("use a credential of that tier: `aegis token create --tier …`"));
-        }
-        let matching: Vec<(usize, &Capability)> = context
-            .source
-            .capabilities
-            .iter()
-            .enumerate()
-            .filter(|(_, capability)| tool.names().any(|name| capability.tool_pattern.matches(name)))
-            .collect();
-        if matching.is_empty() {
-            return Err(not_allowed(format!(
-                "the security context `{}` has no capability for `{}`",
-                caller.context, tool.name
-            ))
-            .rule(format!("security_contexts[{}].capabilities", caller.context))
-            .hint(format!(
-                "an operator can add `{{tool_pattern: {}}}` to the context, or give a credential of another context",
-                tool.name
-            )));
-        }
-        let denied = context
-            .source
-            .deny_list
-            .iter()
-            .find(|entry| entry.target.is_none() && tool.names().any(|name| entry.tool.matches(name)));
-        if let Some(entry) = denied {
-            return Err(explicitly_denied(caller, tool, &entry.to_string()));
-        }
-        Ok(Named { context, matching })
-    }
-
     fn look(
         &self,
-        contexts: &ContextSet,
+        context: &CompiledContext,
         caller: &Caller,
         tool: &ToolSpec,
-        arguments: &Map<String, Value>,
+        matching: &[(usize, &Capability)],
+        targets: &Targets,
     ) -> Result<Granted, Violation> {
-        let Named { context, matching } = self.named(contexts, caller, tool)?;
-        let targets = Targets::of(tool, arguments)?;
         if let Some(entry) = context.source.deny_list.iter().find(|entry| {
             tool.names().any(|name| entry.tool.matches(name))
                 && entry.target.as_ref().is_some_and(|target| targets.touch(target))
@@ -183,7 +289,11 @@ impl PolicyGate {
                         denied_domains: context.denied_domains(tool),
                         max_response_size: capability.max_response_size.map(|size| size.0),
                     };
-                    return Ok(Granted { grant, budget: Budget::of(capability) });
+                    return Ok(Granted {
+                        grant,
+                        approval: capability.approval,
+                        budget: Budget::of(capability),
+                    });
                 }
                 Err(violation) => first = first.or(Some(violation)),
             }
@@ -191,6 +301,50 @@ impl PolicyGate {
         Err(first.unwrap_or_else(|| {
             Violation::new(ViolationKind::ToolNotAllowed, format!("no capability covers `{}`", tool.name))
         }))
+    }
+}
+
+/// The checks that need only the tool's name. Returns the capabilities that name it, with their places.
+fn named<'c>(
+    context: &'c CompiledContext,
+    caller: &Caller,
+    tool: &ToolSpec,
+) -> Result<Vec<(usize, &'c Capability)>, Violation> {
+    let not_allowed = |message: String| Violation::new(ViolationKind::ToolNotAllowed, message);
+    if !caller.tier.reaches(tool.tier) {
+        return Err(not_allowed(format!(
+            "`{}` is for the {} tier and the caller is of the {} tier",
+            tool.name, tool.tier, caller.tier
+        ))
+        .rule(format!("tier of `{}`", tool.name))
+        .hint("use a credential of that tier: `aegis token create --tier …`"));
+    }
+    let matching: Vec<(usize, &Capability)> = context
+        .source
+        .capabilities
+        .iter()
+        .enumerate()
+        .filter(|(_, capability)| tool.names().any(|name| capability.tool_pattern.matches(name)))
+        .collect();
+    if matching.is_empty() {
+        return Err(not_allowed(format!(
+            "the security context `{}` has no capability for `{}`",
+            caller.context, tool.name
+        ))
+        .rule(format!("security_contexts[{}].capabilities", caller.context))
+        .hint(format!(
+            "an operator can add `{{tool_pattern: {}}}` to the context, or give a credential of another context",
+            tool.name
+        )));
+    }
+    let denied = context
+        .source
+        .deny_list
+        .iter()
+        .find(|entry| entry.target.is_none() && tool.names().any(|name| entry.tool.matches(name)));
+    match denied {
+        Some(entry) => Err(explicitly_denied(caller, tool, &entry.to_string())),
+        None => Ok(matching),
     }
 }
 
@@ -202,3 +356,7 @@ fn explicitly_denied(caller: &Caller, tool: &ToolSpec, entry: &str) -> Violation
     .rule(format!("security_contexts[{}].deny_list: {entry}", caller.context))
     .hint("the deny list wins over every capability; only an operator can change it")
 }
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

@@ -61,6 +61,18 @@ impl Targets {
         Ok(targets)
     }
 
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(VolumePath::as_str)
+    }
+
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(String::as_str)
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = &str> {
+        self.commands.iter().map(|command| command.program.as_str())
+    }
+
     /// Whether any of the targets is what a deny entry is about.
     pub(super) fn touch(&self, denied: &DenyTarget) -> bool {
         match denied {

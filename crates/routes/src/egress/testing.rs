@@ -10,7 +10,8 @@ use std::{
 };
 
 use aegis_core::{
-    Caller, Door, Gate, GateVerdict, Grant, Permit, Tier, ToolSpec,
+    Approval, Caller, Door, Gate, GateVerdict, Grant, Permit, Tier, ToolSpec, Violation,
+    approval::{Desk, Pending, Question},
     config::EgressConfig,
     domain::DomainPattern,
     id::{CallId, ContextName, CredentialId, TenantId, UserId},
@@ -252,7 +253,7 @@ pub(crate) fn grant(domains: &[&str]) -> Grant {
     }
 }
 
-pub(crate) fn permit(grant: Grant) -> Permit {
+pub(crate) fn permit(tool: &str, grant: Grant) -> Permit {
     let caller = Caller {
         tenant: TenantId::new("local"),
         user: UserId::new("ann"),
@@ -261,10 +262,11 @@ pub(crate) fn permit(grant: Grant) -> Permit {
         credential: CredentialId::new("test"),
         door: Door::Cli,
         session: None,
+        pinned: None,
     };
     let verdicts = Gate::REQUIRED.map(GateVerdict::pass);
     #[allow(clippy::disallowed_methods, reason = "a test stands in for the plane")]
-    Permit::grant(CallId::fresh(), caller, grant, &verdicts).unwrap()
+    Permit::grant(CallId::fresh(), tool, caller, grant, &verdicts).unwrap()
 }
 
 /// A directory without tools, which the web tools never ask.
@@ -276,6 +278,12 @@ impl Directory for NoTools {
     }
 }
 
+impl Desk for NoTools {
+    fn ask<'a>(&'a self, _: &'a Caller, _: Question) -> Pending<'a, Result<Option<Approval>, Violation>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
 /// A call under way.
 pub(crate) struct UnderWay {
     permit: Permit,
@@ -284,11 +292,11 @@ pub(crate) struct UnderWay {
 
 impl UnderWay {
     pub(crate) fn with(grant: Grant) -> Self {
-        Self { permit: permit(grant), cancel: CancellationToken::new() }
+        Self { permit: permit("web.fetch", grant), cancel: CancellationToken::new() }
     }
 
     pub(crate) fn run(&self) -> Run<'_> {
-        Run::new(&self.permit, &NoTools, &self.cancel)
+        Run::new(&self.permit, &NoTools, &NoTools, &self.cancel)
     }
 }
 

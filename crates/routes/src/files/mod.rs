@@ -4,6 +4,7 @@
 //! covers and what lies below it (`place`), and handed to the volume's `Storage`. Storages block, so every call
 //! makes one hop to a thread that may; events are told when it is back.
 
+mod compare;
 mod edit;
 mod error;
 mod local;
@@ -20,9 +21,10 @@ use std::{path::PathBuf, sync::Arc};
 use crate::tool::Run;
 use aegis_core::{Event, Failure, VolumePath, config::StorageConfig, event::EventName, path::BadPath};
 
+pub use compare::{Compared, Intended};
 pub use error::FileError;
 pub use place::Place;
-pub use quota::{Quota, Reservation};
+pub use quota::{PER_ENTRY, Quota, Reservation};
 pub use search::{FileHits, Found, Line, LinePattern, NamePattern, Query, Search, Skipped};
 pub use storage::{Change, Content, Deleted, Entry, Listing, Portion, Rewritten, Storage, Terms};
 pub use volume::{Owner, Volume, VolumeError};
@@ -221,7 +223,8 @@ impl Files {
         run: &Run<'_>,
         path: &str,
     ) -> Result<(VolumePath, bool), Failure> {
-        let (at, made) = self.change(run, path, |at, _| at.volume.storage.create_dir(&at.place)).await?;
+        let (at, made) =
+            self.change(run, path, |at, terms| at.volume.storage.create_dir(&at.place, terms)).await?;
         run.emit(at.event(EventName::DirectoryCreated).with("created", made));
         Ok((at.into_path(), made))
     }

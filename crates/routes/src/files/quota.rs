@@ -14,6 +14,10 @@ const CHEAP: Duration = Duration::from_millis(100);
 /// the node counting.
 const PAUSE_FACTOR: u32 = 10;
 
+/// What each file and directory takes up beside its bytes, about what a file system spends on one: without it, empty
+/// ones could fill the disk's tables for nothing.
+pub const PER_ENTRY: u64 = 4096;
+
 #[derive(Debug)]
 pub struct Quota {
     limit: Option<u64>,
@@ -115,7 +119,7 @@ pub struct Reservation<'a> {
 impl Reservation<'_> {
     /// Does the deed that makes the new bytes count. Nobody measures the volume between deed and booking, so no
     /// byte counts twice.
-    pub fn commit<T>(mut self, deed: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    pub fn commit<T, E>(mut self, deed: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         if !self.open {
             return deed();
         }
@@ -155,7 +159,7 @@ mod tests {
             Err(FileError::QuotaExceeded { limit: 100, used: 40, growth: 11 })
         ));
         drop(first);
-        quota.reserve(60, 0, &measure).unwrap().commit(|| Ok(())).unwrap();
+        quota.reserve(60, 0, &measure).unwrap().commit(|| Ok::<_, FileError>(())).unwrap();
         // A failed deed leaves nothing booked.
         quota.release(60);
         let failed: Result<(), FileError> =
@@ -169,10 +173,10 @@ mod tests {
         let quota = Quota::new(Some(100));
         let used = AtomicU64::new(200);
         let measure = || Ok(used.load(Ordering::Relaxed));
-        quota.reserve(50, 60, &measure).unwrap().commit(|| Ok(())).unwrap();
+        quota.reserve(50, 60, &measure).unwrap().commit(|| Ok::<_, FileError>(())).unwrap();
         assert!(quota.reserve(51, 50, &measure).is_err());
         used.store(95, Ordering::Relaxed);
-        quota.reserve(55, 50, &measure).unwrap().commit(|| Ok(())).unwrap();
+        quota.reserve(55, 50, &measure).unwrap().commit(|| Ok::<_, FileError>(())).unwrap();
         assert!(quota.reserve(1, 0, &|| Ok(100)).is_err());
     }
 
@@ -180,6 +184,6 @@ mod tests {
     fn no_limit_never_measures() {
         let quota = Quota::new(None);
         let reservation = quota.reserve(u64::MAX, 0, &|| Err(FileError::NotFound)).unwrap();
-        reservation.commit(|| Ok(())).unwrap();
+        reservation.commit(|| Ok::<_, FileError>(())).unwrap();
     }
 }

@@ -43,13 +43,13 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn list(&self, place: &Place, limit: usize, cancel: &CancellationToken) -> Result<Listing, FileError>;
 
     /// Makes a directory, with missing parents; `false` when it was there already.
-    fn create_dir(&self, place: &Place) -> Result<bool, FileError>;
+    fn create_dir(&self, place: &Place, terms: &Terms<'_>) -> Result<bool, FileError>;
 
     fn delete(&self, place: &Place, recursive: bool, terms: &Terms<'_>) -> Result<Deleted, FileError>;
 
     fn search(&self, place: &Place, search: &Search<'_>) -> Result<Found, FileError>;
 
-    /// Bytes in all files.
+    /// Bytes in all files, and [`PER_ENTRY`](super::PER_ENTRY) for each file and directory.
     fn usage(&self, cancel: &CancellationToken) -> Result<u64, FileError>;
 
     /// Removes what writers that were killed left behind; answers how many files that were.

@@ -4,3 +4,4 @@ pub mod aegis;
 pub mod assistant;
 pub mod fs;
 pub mod web;
+pub mod zaru;

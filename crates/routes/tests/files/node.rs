@@ -99,12 +99,15 @@ impl Node {
     ) -> Answer {
         let paths = (!granted.is_empty())
             .then(|| granted.iter().map(|prefix| PathPrefix::parse(prefix).unwrap()).collect());
-        let permit = permit(tenant, Grant { paths, ..Grant::default() });
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let spec = self.catalog.resolve(tool).unwrap().clone();
+        let permit = permit(tenant, &spec.name, Grant { paths, ..Grant::default() });
         let arguments: Map<String, Value> = arguments;
-        let outcome: Outcome =
-            self.catalog.carry_out(permit, &spec, arguments, &EmptyDirectory, cancel).await.unwrap();
+        let outcome: Outcome = self
+            .catalog
+            .carry_out(permit, &spec, arguments, &EmptyDirectory, &EmptyDirectory, cancel)
+            .await
+            .unwrap();
         Answer {
             structured: outcome.structured().clone(),
             value: outcome.value,

@@ -5,7 +5,7 @@ use aegis_core::{
     config::{AccessMode, StorageConfig},
     quantity::Size,
 };
-use aegis_routes::files::{Files, VolumeError};
+use aegis_routes::files::{Files, PER_ENTRY, VolumeError};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +52,7 @@ async fn configured_volumes_are_laid_over_the_workspace() {
         let mount = |name: &str, at: &str| volume(name, &outside.join(name), at, AccessMode::ReadWrite);
         let mut theirs = mount("theirs", "/workspace/shared");
         theirs.tenant = Some("acme".into());
-        theirs.size_limit = Some(Size(10));
+        theirs.size_limit = Some(Size(10 + 2 * PER_ENTRY));
         let mut own = mount("own", "/workspace");
         own.tenant = Some("whole".into());
         config.volumes = vec![mount("shared", "/workspace/shared"), theirs, own];

@@ -6,6 +6,7 @@ use std::{
 };
 
 use aegis_core::{FailureKind, TrustClass, config::AccessMode, quantity::Size};
+use aegis_routes::files::PER_ENTRY;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -121,18 +122,26 @@ async fn directories_are_made_with_their_parents_once() {
 
 #[tokio::test]
 async fn the_quota_counts_net_use() {
-    let node = Node::with(|config, _| config.workspace_size_limit = Size(100));
+    let limit = 100 + 3 * PER_ENTRY;
+    let node = Node::with(|config, _| config.workspace_size_limit = Size(limit));
     node.put("there before", "0123456789");
+    node.put("empty", "");
     node.call("fs.write", json!({"path": "a", "content": "x".repeat(60)})).await.done();
     let refused = node.call("fs.write", json!({"path": "b", "content": "x".repeat(31)})).await;
     assert_eq!(refused.event_names(), ["StorageEvent::QuotaExceeded"]);
     assert_eq!(
         serde_json::Value::Object(refused.events[0].detail.clone()),
-        json!({"path": "/workspace/b", "volume": "local/workspace", "bytes": 31, "used": 70, "limit": 100})
+        json!({
+            "path": "/workspace/b",
+            "volume": "local/workspace",
+            "bytes": 31 + PER_ENTRY,
+            "used": 70 + 3 * PER_ENTRY,
+            "limit": limit,
+        })
     );
     let (kind, message) = refused.failed();
     assert_eq!(kind, FailureKind::VolumeQuotaExceeded);
-    assert!(message.contains("may hold 100 and has 70 bytes"), "{message}");
+    assert!(message.contains(&format!("may hold {limit} and has {} bytes", 70 + 3 * PER_ENTRY)), "{message}");
     assert!(!node.workspace().join("b").exists());
     // Replacing gives the old bytes back, and so do edits and deletes.
     node.call("fs.write", json!({"path": "a", "content": "x".repeat(90)})).await.done();
@@ -141,6 +150,7 @@ async fn the_quota_counts_net_use() {
     node.call("fs.write", json!({"path": "a", "content": "x".repeat(20)})).await.done();
     node.call("fs.edit", grow).await.done();
     node.call("fs.delete", json!({"path": "a"})).await.done();
+    node.call("fs.delete", json!({"path": "empty"})).await.done();
     node.call("fs.write", json!({"path": "b/c", "content": "x".repeat(89)})).await.done();
     assert_eq!(
         node.call("fs.write", json!({"path": "d", "content": "x"})).await.failed().0,
@@ -156,9 +166,38 @@ async fn the_quota_counts_net_use() {
     node.call("fs.write", json!({"path": "g", "content": "x".repeat(89)})).await.done();
 }
 
+#[tokio::test]
+async fn empty_files_and_directories_take_room_too() {
+    let node = Node::with(|config, _| config.workspace_size_limit = Size(10 * PER_ENTRY));
+    node.call("fs.create_dir", json!({"path": "a/b/c"})).await.done();
+    for name in ["a/1", "a/2", "3", "4"] {
+        node.call("fs.write", json!({"path": name, "content": ""})).await.done();
+    }
+    // A file with two missing parents is the tenth entry.
+    node.call("fs.write", json!({"path": "d/e/f", "content": ""})).await.done();
+    for (tool, arguments) in [
+        ("fs.write", json!({"path": "5", "content": ""})),
+        ("fs.write", json!({"path": "g/5", "content": ""})),
+        ("fs.create_dir", json!({"path": "h"})),
+    ] {
+        let (kind, _) = node.call(tool, arguments).await.failed();
+        assert_eq!(kind, FailureKind::VolumeQuotaExceeded, "{tool}");
+    }
+    assert!(!node.workspace().join("g").exists());
+    // What is there already costs nothing again.
+    node.call("fs.write", json!({"path": "3", "content": ""})).await.done();
+    assert_eq!(node.call("fs.create_dir", json!({"path": "a/b"})).await.done()["created"], false);
+    node.call("fs.delete", json!({"path": "d", "recursive": true})).await.done();
+    node.call("fs.create_dir", json!({"path": "i/j/k"})).await.done();
+    assert_eq!(
+        node.call("fs.create_dir", json!({"path": "l"})).await.failed().0,
+        FailureKind::VolumeQuotaExceeded
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_together_do_not_pass_the_quota() {
-    let node = Arc::new(Node::with(|config, _| config.workspace_size_limit = Size(1000)));
+    let node = Arc::new(Node::with(|config, _| config.workspace_size_limit = Size(10 * (100 + PER_ENTRY))));
     let calls = (0..32).map(|index| {
         let node = node.clone();
         tokio::spawn(async move {

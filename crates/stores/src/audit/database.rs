@@ -9,7 +9,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, limits::Limit};
 
 /// Tells the file from other SQLite databases: `aegi`.
 const APPLICATION: i64 = 0x6165_6769;
-pub(super) const SCHEMA: i64 = 1;
+/// Format 2 added `consumed_approvals`; a log of format 1 is brought up when it is next written.
+pub(super) const SCHEMA: i64 = 2;
+
+const CONSUMED_APPROVALS: &str = "CREATE TABLE IF NOT EXISTS consumed_approvals
+    (approval TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
 /// Longer than a checkpoint by another process ever takes.
 const BUSY: Duration = Duration::from_secs(10);
@@ -53,9 +57,14 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
              CREATE TABLE heads (size INTEGER PRIMARY KEY, body BLOB NOT NULL, signature BLOB NOT NULL,
                  frontier BLOB NOT NULL) STRICT;
              CREATE TABLE open_intents (call TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+             {CONSUMED_APPROVALS}
              PRAGMA application_id = {APPLICATION};
              PRAGMA user_version = {SCHEMA};"
         ))?;
+        transaction.commit()?;
+    } else if connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? < SCHEMA {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(&format!("{CONSUMED_APPROVALS} PRAGMA user_version = {SCHEMA};"))?;
         transaction.commit()?;
     }
     Ok(connection)

@@ -1,5 +1,7 @@
 use std::{path::PathBuf, sync::Arc};
 
+use aegis_core::id::ApprovalId;
+
 use super::{key::KeyError, log::MAX_BODY, verify::Fault};
 use crate::data_dir::DataDirError;
 
@@ -33,6 +35,8 @@ pub enum AuditError {
          disk; the node goes on by itself once a write succeeds"
     )]
     Unwritable(Arc<rusqlite::Error>),
+    #[error("the approval `{0}` has been used up already; nothing was recorded")]
+    Consumed(ApprovalId),
     #[error("the audit log is closed: the node is stopping")]
     Closed,
     #[error("the thread that writes the audit log could not start: {0}")]

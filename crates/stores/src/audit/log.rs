@@ -1,7 +1,7 @@
 //! The log as the plane holds it.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -39,6 +39,7 @@ struct Handle {
     marks: Arc<Marks>,
     public_key: PublicKey,
     unfinished: Vec<Intent>,
+    path: PathBuf,
 }
 
 impl Drop for Handle {
@@ -75,14 +76,16 @@ impl AuditLog {
         let chain = Chain::load(&connection, key.public()).map_err(|error| failed(&path, error))?;
         let unfinished = unfinished(&connection).map_err(|error| failed(&path, error))?;
 
+        let begun = unfinished.iter().map(|intent| intent.call).collect();
         let (queue, marks) = (Arc::new(Queue::new()), Arc::default());
         let handle = Handle {
             queue: Arc::clone(&queue),
             marks: Arc::clone(&marks),
             public_key: key.public().clone(),
             unfinished,
+            path,
         };
-        let writer = Writer::new((connection, chain), key, queue, marks, config, data.clone());
+        let writer = Writer::new((connection, chain), begun, key, queue, marks, config, data.clone());
         std::thread::Builder::new()
             .name("audit-writer".into())
             .spawn(move || writer.run())
@@ -98,7 +101,8 @@ impl AuditLog {
     }
 
     /// Writes an entry and returns its number once it is on disk. After an error the entry is not in the log and
-    /// will not be put there; after a cancellation it may be.
+    /// will not be put there; after a cancellation it may be. An entry that uses up an approval is refused alone, with
+    /// [`AuditError::Consumed`], when another has used it up before.
     pub async fn record_durable(&self, entry: &Entry) -> Result<u64, AuditError> {
         let (body, mark) = serialise(entry)?;
         let (answer, answered) = oneshot::channel();
@@ -122,6 +126,11 @@ impl AuditLog {
     /// Calls that had begun and not ended when the node last stopped. Each wants a record that says so.
     pub fn unfinished_intents(&self) -> &[Intent] {
         &self.handle.unfinished
+    }
+
+    /// The file, for whoever wants to read it beside the writer.
+    pub fn path(&self) -> &Path {
+        &self.handle.path
     }
 
     pub fn progress(&self) -> Progress {
@@ -148,8 +157,8 @@ fn serialise(entry: &Entry) -> Result<(Vec<u8>, Mark), AuditError> {
         return Err(AuditError::TooLarge { bytes: body.len() });
     }
     let mark = match entry {
-        Entry::Intent(intent) => Mark::Begins(intent.call),
-        Entry::Call(record) => Mark::Ends(record.call),
+        Entry::Intent(intent) => Mark::Begins(intent.call, intent.approval.clone()),
+        Entry::Call(record) => Mark::Ends(record.call, record.approval.clone()),
         Entry::Node(_) => Mark::Neither,
     };
     Ok((body, mark))

@@ -5,6 +5,7 @@
 //! before the first. The same hash is the entry's leaf in a Merkle tree after RFC 6962, so one pass over the bytes
 //! proves both. A head signs the root over the first `size` entries.
 
+mod approvals;
 mod chain;
 mod database;
 mod digest;
@@ -17,6 +18,7 @@ mod merkle;
 mod queue;
 mod read;
 mod verify;
+mod walk;
 mod writer;
 
 pub use self::{

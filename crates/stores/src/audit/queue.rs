@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aegis_core::id::CallId;
+use aegis_core::id::{ApprovalId, CallId};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{error::AuditError, head::Head};
@@ -36,12 +36,25 @@ pub(super) struct Append {
     pub(super) answer: Option<Answer<u64>>,
 }
 
-/// What an entry means for the list of calls that have begun and not ended.
-#[derive(Debug, Clone, Copy)]
+/// What an entry means for the list of calls that have begun and not ended, and for a person's approval. Whichever
+/// entry comes first uses the approval up: the intent of the call, or the record that it never ran.
+#[derive(Debug)]
 pub(super) enum Mark {
-    Begins(CallId),
-    Ends(CallId),
+    Begins(CallId, Option<ApprovalId>),
+    Ends(CallId, Option<ApprovalId>),
     Neither,
+}
+
+impl Mark {
+    /// Why an entry with this mark was not written.
+    pub(super) fn consumed(&self) -> AuditError {
+        match self {
+            Self::Begins(_, Some(approval)) | Self::Ends(_, Some(approval)) => {
+                AuditError::Consumed(approval.clone())
+            }
+            _ => AuditError::Closed,
+        }
+    }
 }
 
 impl Request {

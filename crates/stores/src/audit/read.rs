@@ -26,7 +26,7 @@ use super::{
 const PAGE: usize = 256;
 
 /// Records are nearly in the order of their times. A scan back for `since` goes on this far past it.
-const DISORDER: Duration = Duration::from_secs(3600);
+pub(super) const DISORDER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -238,7 +238,7 @@ impl Glance<'_> {
 /// The log, open for reading beside whoever writes it. All methods block.
 #[derive(Debug)]
 pub struct LogReader {
-    connection: Connection,
+    pub(super) connection: Connection,
     path: PathBuf,
 }
 
@@ -326,7 +326,7 @@ impl LogReader {
         read().map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, source: rusqlite::Error) -> ReadError {
+    pub(super) fn failed(&self, source: rusqlite::Error) -> ReadError {
         ReadError::Database { path: self.path.clone(), source }
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that writes the log: everything that has queued goes into one transaction, one fsync for all.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,6 +12,7 @@ use std::{
 use aegis_core::{
     Timestamp,
     config::AuditConfig,
+    id::CallId,
     record::{Entry, NodeRecord},
 };
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -46,6 +48,9 @@ pub(super) struct Writer {
     queue: Arc<Queue>,
     marks: Arc<Marks>,
     chain: Chain,
+    /// Every call that has begun and not ended, and perhaps some whose beginning was not written: most calls that end
+    /// never said that they began, and need not be looked for.
+    begun: HashSet<CallId>,
     head_every: Duration,
     head_every_entries: u64,
     head_at: Instant,
@@ -80,6 +85,7 @@ struct Sealing {
 impl Writer {
     pub(super) fn new(
         (connection, chain): (Connection, Chain),
+        begun: HashSet<CallId>,
         key: AuditKey,
         queue: Arc<Queue>,
         marks: Arc<Marks>,
@@ -94,6 +100,7 @@ impl Writer {
             queue,
             marks,
             chain,
+            begun,
             head_every: config.head_every.0,
             head_every_entries: u64::from(config.head_every_entries.max(1)),
             head_at: Instant::now(),
@@ -170,9 +177,9 @@ impl Writer {
             Sealing { asked: !seals.is_empty(), due: closing || self.due().is_some_and(|due| due <= now) };
         self.crowd = appends.iter().filter(|append| append.answer.is_some()).count();
         match self.write(&appends, &sealing) {
-            Ok(first) => {
+            Ok(numbers) => {
                 self.commit_time = now.elapsed();
-                self.answer(appends, seals, first);
+                self.answer(appends, seals, numbers);
             }
             Err(error) => {
                 self.fail(error.clone());
@@ -181,8 +188,9 @@ impl Writer {
         }
     }
 
-    /// Commits the entries and, where due, a head. Returns the number of the first entry.
-    fn write(&mut self, appends: &[Append], sealing: &Sealing) -> Result<u64, AuditError> {
+    /// Commits the entries and, where due, a head. Returns the number of each entry; those that would have used up an
+    /// approval a second time have none, and are not written.
+    fn write(&mut self, appends: &[Append], sealing: &Sealing) -> Result<Vec<Option<u64>>, AuditError> {
         let unwritable = |error| AuditError::Unwritable(Arc::new(error));
         let mut chain = match &self.outage {
             None => self.chain.clone(),
@@ -192,12 +200,11 @@ impl Writer {
                 LoadError::Damaged(fault) => AuditError::Damaged { path: self.data.audit_database(), fault },
             })?,
         };
-        let first = chain.size() + 1;
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unwritable)?;
-        insert(&transaction, &mut chain, appends).map_err(unwritable)?;
+        let numbers = insert(&transaction, &mut chain, &mut self.begun, appends).map_err(unwritable)?;
         if let Some(outage) = &self.outage {
-            insert(&transaction, &mut chain, &[outage.record()?]).map_err(unwritable)?;
+            insert(&transaction, &mut chain, &mut self.begun, &[outage.record()?]).map_err(unwritable)?;
         }
         let unsealed = chain.size() - chain.sealed();
         let due = sealing.asked || sealing.due || unsealed >= self.head_every_entries;
@@ -213,22 +220,27 @@ impl Writer {
             self.head_at = Instant::now();
         }
         self.chain = chain;
+        for append in appends {
+            if let Mark::Ends(call, _) = &append.mark {
+                self.begun.remove(call);
+            }
+        }
         self.marks.size.store(self.chain.size(), Ordering::Release);
         self.marks.sealed.store(self.chain.sealed(), Ordering::Release);
         if let Some(outage) = self.outage.take() {
             tracing::info!(since = %outage.since, refused = outage.refused, "the audit log can be written again");
             self.queue.set_fault(None);
         }
-        Ok(first)
+        Ok(numbers)
     }
 
-    fn answer(&self, appends: Vec<Append>, seals: Vec<Answer<Head>>, first: u64) {
+    fn answer(&self, appends: Vec<Append>, seals: Vec<Answer<Head>>, numbers: Vec<Option<u64>>) {
         let mut bytes = 0;
-        for (seq, append) in (first..).zip(appends) {
+        for (number, append) in numbers.into_iter().zip(appends) {
             bytes += append.body.len();
             if let Some(answer) = append.answer {
                 // A caller who went away does not undo the record.
-                drop(answer.send(Ok(seq)));
+                drop(answer.send(number.ok_or_else(|| append.mark.consumed())));
             }
         }
         for seal in seals {
@@ -299,27 +311,61 @@ impl Outage {
     }
 }
 
-fn insert(transaction: &Transaction<'_>, chain: &mut Chain, appends: &[Append]) -> rusqlite::Result<()> {
+fn insert(
+    transaction: &Transaction<'_>,
+    chain: &mut Chain,
+    begun: &mut HashSet<CallId>,
+    appends: &[Append],
+) -> rusqlite::Result<Vec<Option<u64>>> {
+    let mut numbers = Vec::with_capacity(appends.len());
     let mut entry =
         transaction.prepare_cached("INSERT INTO entries (seq, body, hash) VALUES (?1, ?2, ?3)")?;
     for append in appends {
+        if !use_up(transaction, &append.mark, chain.size() + 1)? {
+            numbers.push(None);
+            continue;
+        }
         let seq = chain.append(&append.body);
+        numbers.push(Some(seq));
         entry.execute((seq, &append.body, chain.last.as_bytes()))?;
-        match append.mark {
-            Mark::Begins(call) => {
+        match &append.mark {
+            Mark::Begins(call, _) => {
+                begun.insert(*call);
                 transaction
                     .prepare_cached("INSERT OR REPLACE INTO open_intents (call, seq) VALUES (?1, ?2)")?
                     .execute((call.to_string(), seq))?;
             }
-            Mark::Ends(call) => {
+            Mark::Ends(call, _) if begun.contains(call) => {
                 transaction
                     .prepare_cached("DELETE FROM open_intents WHERE call = ?1")?
                     .execute([call.to_string()])?;
             }
-            Mark::Neither => {}
+            Mark::Ends(..) | Mark::Neither => {}
         }
     }
-    Ok(())
+    Ok(numbers)
+}
+
+/// Marks the approval that an entry uses up. False when an earlier entry has done so.
+fn use_up(transaction: &Transaction<'_>, mark: &Mark, seq: u64) -> rusqlite::Result<bool> {
+    let approval = match mark {
+        Mark::Begins(_, Some(approval)) => approval,
+        Mark::Ends(call, Some(approval)) => {
+            let begun = transaction
+                .prepare_cached("SELECT EXISTS (SELECT 1 FROM open_intents WHERE call = ?1)")?
+                .query_row([call.to_string()], |row| row.get(0))?;
+            // Its intent has used the approval up, which is what it was for.
+            if begun {
+                return Ok(true);
+            }
+            approval
+        }
+        _ => return Ok(true),
+    };
+    transaction
+        .prepare_cached("INSERT OR IGNORE INTO consumed_approvals (approval, seq) VALUES (?1, ?2)")?
+        .execute((approval.as_str(), seq))
+        .map(|marked| marked == 1)
 }
 
 fn insert_head(transaction: &Transaction<'_>, head: &Head, chain: &Chain) -> rusqlite::Result<()> {

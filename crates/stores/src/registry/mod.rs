@@ -1,7 +1,13 @@
 //! The registry of credentials. It keeps hashes; a token itself is shown once, when it is made.
 
+mod applied;
+mod approval_rows;
+mod approvals;
 mod cache;
 mod operator;
+mod policy;
+mod seal;
+mod standing;
 mod store;
 mod token;
 
@@ -13,18 +19,25 @@ use std::{
 
 use aegis_core::{
     Secret, Timestamp,
-    id::{CredentialId, TenantId},
+    id::{CredentialId, SessionId, TenantId},
 };
 use tokio::sync::Semaphore;
 
+pub use self::{
+    applied::{AppliedContext, MOST_APPLIED_CONTEXTS, read_applied_contexts},
+    approvals::{ApprovalFilter, Decided, DecisionRow, Parked},
+    operator::OperatorToken,
+    policy::{ContextRow, LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
+    seal::{
+        Authority, Enrolment, LiveSession, MOST_ENROLMENTS, NewEnrolment, NewSession, OpenError, Session,
+        SessionStatus, Spent, WorkloadHash,
+    },
+    token::{NewToken, Token, TokenError},
+};
 use self::{
     cache::{Cache, Uses},
     store::Store,
     token::TokenHash,
-};
-pub use self::{
-    operator::OperatorToken,
-    token::{NewToken, Token, TokenError},
 };
 use crate::data_dir::{DataDir, DataDirError};
 
@@ -48,6 +61,10 @@ pub enum RegistryError {
     Invalid(String),
     #[error("there is no token `{0}`: `aegis token list` shows those there are")]
     NoSuchToken(CredentialId),
+    #[error("there is no enrolment `{0}`: `aegis seal enrolments` shows those there are")]
+    NoSuchEnrolment(CredentialId),
+    #[error("there is no session `{0}`: `aegis seal sessions` shows those there are")]
+    NoSuchSession(SessionId),
     #[error("no randomness for a new token: {0}")]
     Randomness(getrandom::Error),
     #[error("the registry is not available: the node is stopping")]
@@ -66,6 +83,8 @@ struct Inner {
     /// Changed only with the store locked: a token revoked while it is being looked up does not come back.
     cache: Mutex<Cache>,
     uses: Mutex<Uses>,
+    /// As with the cache of tokens.
+    seal: Mutex<seal::Memory>,
     /// One blocking task at a time: unknown tokens, however many, occupy one thread.
     turn: Semaphore,
     data: DataDir,
@@ -78,6 +97,10 @@ impl Inner {
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seal(&self) -> MutexGuard<'_, seal::Memory> {
+        self.seal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn uses(&self) -> MutexGuard<'_, Uses> {
@@ -116,6 +139,7 @@ impl Registry {
             store: Mutex::new(store),
             cache: Mutex::default(),
             uses: Mutex::default(),
+            seal: Mutex::default(),
             turn: Semaphore::new(1),
             data: data.clone(),
         };
@@ -145,6 +169,7 @@ impl Registry {
             let store = inner.store();
             let token = store.revoke(&id, Timestamp::now())?;
             inner.cache().remove(&id);
+            inner.seal().forget_credential(&id);
             drop(store);
             Ok(token)
         })

@@ -50,6 +50,7 @@ pub(super) fn ensure(inner: &Inner, tenant: &TenantId) -> Result<OperatorToken, 
     let (token, secret) = store.replace_operator_token(&new)?;
     if let Some(present) = present {
         inner.cache().remove(&present);
+        inner.seal().forget_credential(&present);
     }
     drop(store);
     inner.data.write_file(&path, format!("{}\n", secret.expose()).as_bytes(), 0o600)?;

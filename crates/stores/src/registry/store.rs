@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, types::Type};
 
 use super::{
     RegistryError,
+    seal::end_sessions,
     token::{NewToken, Token, TokenHash, fresh_id, fresh_secret},
 };
 
@@ -21,22 +22,12 @@ use super::{
 const APPLICATION: i64 = 0x6165_6772;
 
 /// Each step brings a file from the format of its index to the next. Steps are added, never changed.
-const STEPS: &[&str] = &["CREATE TABLE tokens (
-        number INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        hash BLOB NOT NULL UNIQUE,
-        tenant TEXT NOT NULL,
-        user TEXT NOT NULL,
-        tier TEXT NOT NULL,
-        context TEXT NOT NULL,
-        created INTEGER NOT NULL,
-        expires INTEGER,
-        revoked INTEGER,
-        note TEXT,
-        last_used INTEGER
-    ) STRICT;
-    CREATE INDEX tokens_by_tenant ON tokens (tenant, number);
-    CREATE TABLE node (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"];
+const STEPS: &[&str] = &[
+    include_str!("steps/1_tokens.sql"),
+    include_str!("steps/2_seal.sql"),
+    include_str!("steps/3_policy.sql"),
+    include_str!("steps/4_approvals.sql"),
+];
 
 const COLUMNS: &str = "id, tenant, user, tier, context, created, expires, revoked, note, last_used";
 
@@ -45,8 +36,8 @@ const LONGEST_LIST: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
 }
 
 impl Store {
@@ -64,7 +55,7 @@ impl Store {
         Ok(Self { connection, path })
     }
 
-    fn failed(&self, source: rusqlite::Error) -> RegistryError {
+    pub(super) fn failed(&self, source: rusqlite::Error) -> RegistryError {
         RegistryError::Database { path: self.path.clone(), source }
     }
 
@@ -95,6 +86,13 @@ impl Store {
                 .optional()
         };
         find().map_err(|error| self.failed(error))
+    }
+
+    pub(super) fn by_id(&self, id: &CredentialId) -> Result<Option<Token>, RegistryError> {
+        self.connection
+            .prepare_cached(&format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1"))
+            .and_then(|mut select| select.query_row([id.as_str()], token).optional())
+            .map_err(|error| self.failed(error))
     }
 
     pub(super) fn list(
@@ -140,6 +138,7 @@ impl Store {
                 "UPDATE tokens SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL",
                 (id.as_str(), at.millis()),
             )?;
+            end_sessions(&self.connection, id, "its token was revoked", at)?;
             self.connection
                 .query_row(&format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1"), [id.as_str()], token)
                 .optional()
@@ -230,14 +229,16 @@ fn prepare(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // A token is handed out, or refused, only once that is on disk.
     connection.pragma_update(None, "synchronous", "full")?;
-    for (step, statements) in STEPS.iter().enumerate().skip(format) {
-        let transaction = connection.transaction()?;
-        transaction.execute_batch(statements)?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
-        transaction.pragma_update(None, "user_version", step + 1)?;
-        transaction.commit()?;
+    if format == STEPS.len() {
+        return Ok(());
     }
-    Ok(())
+    let transaction = connection.transaction()?;
+    for statements in &STEPS[format..] {
+        transaction.execute_batch(statements)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", STEPS.len())?;
+    transaction.commit()
 }
 
 fn insert(connection: &Connection, token: &Token, hash: &TokenHash) -> rusqlite::Result<()> {

@@ -204,10 +204,10 @@ async fn a_full_queue_makes_callers_wait() {
 async fn a_newer_or_foreign_file_is_left_alone() {
     let closed = closed(3, 1024).await;
     let data = DataDir::open(closed.home.path()).unwrap();
-    closed.sql().pragma_update(None, "user_version", 2).unwrap();
+    closed.sql().pragma_update(None, "user_version", 3).unwrap();
     let before = fs::read(closed.database()).unwrap();
     let error = AuditLog::open(&data, &config(1024)).unwrap_err();
-    assert!(matches!(error, AuditError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, AuditError::Newer { found: 3, known: 2, .. }), "{error}");
     assert_eq!(fs::read(closed.database()).unwrap(), before);
 
     fs::remove_file(closed.database()).unwrap();

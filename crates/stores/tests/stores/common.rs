@@ -25,6 +25,7 @@ pub(crate) fn caller(user: &str) -> Caller {
         credential: CredentialId::new("tok_0123456789abcdef"),
         door: Door::McpHttp,
         session: None,
+        pinned: None,
     }
 }
 
@@ -42,6 +43,8 @@ pub(crate) fn call_of(call: CallId, user: &str, tool: &str, result: CallResult) 
         verdicts: Gate::REQUIRED.into_iter().map(|gate| GateVerdict::pass(gate).under("1")).collect(),
         result,
         label: Some(Label::node()),
+        approval: None,
+        proof: None,
         micros: 250,
     }))
 }
@@ -57,6 +60,7 @@ pub(crate) fn intent(call: CallId) -> Entry {
         caller: caller("alice"),
         tool: "fs.write".into(),
         arguments_sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+        approval: None,
     })
 }
 

@@ -1,6 +1,8 @@
 //! The stores as their users see them, on real files and with real processes.
 
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod audit_log;
 #[cfg(test)]
 mod common;
@@ -13,8 +15,12 @@ mod disk;
 #[cfg(test)]
 mod export;
 #[cfg(test)]
+mod policy;
+#[cfg(test)]
 mod read;
 #[cfg(test)]
 mod registry;
 #[cfg(test)]
 mod tamper;
+#[cfg(test)]
+mod walk;

@@ -130,7 +130,13 @@ impl Bridge {
                     self.spawn(async move { side.notify(line.clone()).await }).await;
                 }
             }
-            Ok(Message::Response) => {}
+            // An answer to a question that came on the stream of a request.
+            Ok(Message::Response { .. }) => {
+                if self.side.session.is_open() {
+                    let side = Arc::clone(&self.side);
+                    self.spawn(async move { side.notify(line.clone()).await }).await;
+                }
+            }
             Err(unreadable) => self.side.say(unreadable.render()).await,
         }
     }

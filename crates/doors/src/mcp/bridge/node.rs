@@ -75,7 +75,7 @@ pub(super) struct Routing {
 
 impl Routing {
     pub(super) fn of(request: &Request<'_>) -> Self {
-        let subject = request.params.name.or(request.params.uri);
+        let subject = request.params.name.or(request.params.uri).or(request.params.task_id);
         Self {
             version: request
                 .params

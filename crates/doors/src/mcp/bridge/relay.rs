@@ -41,6 +41,7 @@ pub(super) async fn answer(response: Answered, id: Option<&str>, outbox: &mpsc::
 struct Outline {
     jsonrpc: Option<Value>,
     id: Option<Value>,
+    method: Option<Value>,
     error: Option<Value>,
 }
 
@@ -70,7 +71,7 @@ fn error_for(status: StatusCode, error: &Value, id: Option<&str>) -> Vec<u8> {
         message: error["message"]
             .as_str()
             .map_or_else(|| format!("the node answered {status}"), str::to_owned),
-        data: error.get("data").cloned(),
+        data: error.get("data").cloned().map(Box::new),
     };
     fault.render(id)
 }
@@ -94,7 +95,9 @@ async fn events(response: Answered, outbox: &mpsc::Sender<Vec<u8>>) -> Result<()
         let Ok(chunk) = frame.into_data() else { continue };
         seen_any = true;
         for event in reader.feed(&chunk)? {
-            let ends = serde_json::from_slice::<Outline>(&event).is_ok_and(|outline| outline.id.is_some());
+            // A question to the client has an id too.
+            let ends = serde_json::from_slice::<Outline>(&event)
+                .is_ok_and(|outline| outline.id.is_some() && outline.method.is_none());
             let _ = outbox.send(one_line(&event.into())).await;
             if ends {
                 return Ok(());

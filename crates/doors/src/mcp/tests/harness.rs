@@ -9,12 +9,23 @@ use std::{
 };
 
 use aegis_core::{
-    Caller, Door, Failure, FailureKind, Label, Secret, Tier, TrustClass,
-    config::{AuditConfig, LimitsConfig, NetworkConfig, security_context::SecurityContext},
+    ApprovalState, Caller, Door, Failure, FailureKind, Label, Secret, Tier, TrustClass,
+    config::{
+        ApprovalsConfig, AuditConfig, LimitsConfig, NetworkConfig, SealConfig,
+        security_context::{OPERATOR_CONTEXT, SecurityContext},
+    },
     tool::{ApprovalRule, Mutability, Route},
 };
-use aegis_gates::{IdentityGate, PolicyGate};
-use aegis_plane::{Bus, Parts, Plane};
+use aegis_gates::{
+    IdentityGate, PolicyGate,
+    identity::seal::SealGate,
+    policy::{LabelBook, Rules},
+};
+use aegis_plane::{
+    Bus, Contexts, Parts, Plane,
+    approvals::{Decision, NoPreviews, NoSessions},
+    contexts::Layers,
+};
 use aegis_routes::{Answer, Catalog, Facts, Run, Tool};
 use aegis_stores::{AuditLog, DataDir, Registry, registry::NewToken};
 use axum::Router;
@@ -32,6 +43,7 @@ const HASTE: Pace = Pace {
     first: Duration::from_millis(20),
     every: Duration::from_millis(20),
     quiet: Duration::from_secs(15),
+    decision: Duration::from_millis(150),
 };
 
 pub(crate) struct Harness {
@@ -40,6 +52,8 @@ pub(crate) struct Harness {
     pub(crate) token: Secret,
     /// Another user of the same context.
     pub(crate) other: Secret,
+    /// A user whose every call needs an approver.
+    pub(crate) careful: Secret,
     /// Waits that were cut short.
     pub(crate) cancelled: Arc<AtomicUsize>,
     _data: TempDir,
@@ -54,20 +68,27 @@ impl Harness {
         let directory = tempfile::tempdir().unwrap();
         let data = DataDir::open(directory.path()).unwrap();
         let registry = Registry::open(&data).unwrap();
-        let token = |user: &str| NewToken {
+        let seal = SealGate::open(&data, registry.clone(), &SealConfig::default()).await.unwrap();
+        let token = |user: &str, context: &str| NewToken {
             tenant: "acme".into(),
             user: user.into(),
             tier: Tier::User,
-            context: "tests".into(),
+            context: context.into(),
             expires: None,
             note: None,
         };
-        let (_, alice) = registry.create(token("alice")).await.unwrap();
-        let (_, bob) = registry.create(token("bob")).await.unwrap();
+        let (_, alice) = registry.create(token("alice", "tests")).await.unwrap();
+        let (_, bob) = registry.create(token("bob", "tests")).await.unwrap();
+        let (_, carol) = registry.create(token("carol", "careful")).await.unwrap();
         let context: SecurityContext = serde_json::from_value(json!({
             "name": "tests",
             "capabilities": [{"tool_pattern": "test.*"}],
             "deny_list": ["test.hidden"],
+        }))
+        .unwrap();
+        let careful: SecurityContext = serde_json::from_value(json!({
+            "name": "careful",
+            "capabilities": [{"tool_pattern": "test.*", "approval": "required"}],
         }))
         .unwrap();
         let cancelled = Arc::new(AtomicUsize::new(0));
@@ -78,26 +99,35 @@ impl Harness {
             .with(Break)
             .with(Echo { name: "test.hidden" })
             .with(Echo { name: "other.echo" });
+        let audit = AuditLog::open(&data, &AuditConfig::default()).unwrap();
+        let contexts = vec![context, careful];
+        let policy = Arc::new(PolicyGate::new(&contexts, Rules::none(), LabelBook::forgetful()));
+        let layers = Layers::load(&registry, None, contexts).await.unwrap();
         let plane = Plane::new(Parts {
             catalog: Arc::new(catalog),
-            policy: Arc::new(PolicyGate::new(&[context])),
-            audit: AuditLog::open(&data, &AuditConfig::default()).unwrap(),
+            policy: Arc::clone(&policy),
+            audit: audit.clone(),
             bus: Bus::default(),
             limits: LimitsConfig::default(),
             audit_config: AuditConfig::default(),
+            registry: registry.clone(),
+            approvals: ApprovalsConfig::default(),
+            sessions: Arc::new(NoSessions),
+            previews: Arc::new(NoPreviews),
         });
         let mut network = NetworkConfig::default();
         change(&mut network);
         let doors = Arc::new(Doors {
             plane,
-            identity: IdentityGate::new(registry.clone()),
+            contexts: Contexts::new(layers, policy, registry.clone(), audit),
+            identity: IdentityGate::new(registry.clone(), seal),
             registry,
             network,
             name: "testing".into(),
             version: "0.0.0",
             stopping: CancellationToken::new(),
         });
-        Self { doors, token: alice, other: bob, cancelled, _data: directory }
+        Self { doors, token: alice, other: bob, careful: carol, cancelled, _data: directory }
     }
 
     pub(crate) fn router(&self) -> Router {
@@ -114,7 +144,30 @@ impl Harness {
             credential: "local".into(),
             door: Door::McpStdio,
             session: None,
+            pinned: None,
         }
+    }
+
+    /// The person who decides.
+    pub(crate) fn approver(&self) -> Caller {
+        Caller {
+            user: "boss".into(),
+            tier: Tier::Operator,
+            context: OPERATOR_CONTEXT.into(),
+            credential: "boss".into(),
+            door: Door::Rest,
+            ..self.caller()
+        }
+    }
+
+    pub(crate) async fn approve(&self, id: &Value) {
+        let id = id.as_str().unwrap().into();
+        self.doors.plane.approvals().decide(&id, Decision::Approve, &self.approver()).await.unwrap();
+    }
+
+    pub(crate) async fn state(&self, id: &Value) -> ApprovalState {
+        let id = id.as_str().unwrap().into();
+        self.doors.plane.approvals().show(&id).await.unwrap().unwrap().state
     }
 
     /// Waits until as many waits were cut short.

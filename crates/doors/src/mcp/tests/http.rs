@@ -54,7 +54,10 @@ async fn discover_says_who_we_are() {
     assert_eq!(reply.header("mcp-session-id"), None);
     assert_eq!(result["resultType"], "complete");
     assert_eq!(result["supportedVersions"][0], "2026-07-28");
-    assert_eq!(result["capabilities"], json!({"tools": {}}));
+    assert_eq!(
+        result["capabilities"],
+        json!({"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
+    );
     assert_eq!(result["cacheScope"], "private");
     assert!(result["ttlMs"].is_u64());
     assert_eq!(

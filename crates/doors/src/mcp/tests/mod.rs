@@ -1,5 +1,6 @@
 //! This door in front of a real plane.
 
+mod approvals;
 mod fuzz;
 pub(super) mod harness;
 mod http;

@@ -19,6 +19,7 @@ use super::{
 use crate::files::{
     error::FileError,
     place::Place,
+    quota::PER_ENTRY,
     storage::{Deleted, Terms},
 };
 
@@ -32,14 +33,13 @@ pub(super) fn delete(
     recursive: bool,
     terms: &Terms<'_>,
 ) -> Result<Deleted, FileError> {
-    let (parent, name) = root.parent(place, false)?;
+    let (parent, name) = root.parent(place, None)?;
     let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let deleted = if kind != FileType::Directory {
         rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
         let bytes = if kind == FileType::RegularFile { size_of(&stat) } else { 0 };
-        terms.quota.release(bytes);
-        Deleted { entries: 1, bytes }
+        given_back(Deleted { entries: 1, bytes }, terms)
     } else if recursive {
         delete_tree(root, parent.as_fd(), name, terms)?
     } else {
@@ -47,7 +47,7 @@ pub(super) fn delete(
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Err(FileError::DirectoryNotEmpty),
             removed => removed?,
         }
-        Deleted { entries: 1, bytes: 0 }
+        given_back(Deleted { entries: 1, bytes: 0 }, terms)
     };
     rustix::fs::fsync(&parent)?;
     Ok(deleted)
@@ -76,17 +76,19 @@ fn delete_tree(
             removed => break removed.map_err(FileError::from),
         }
     };
-    terms.quota.release(removal.deleted.bytes);
+    removal.deleted.entries += u64::from(outcome.is_ok());
+    let deleted = given_back(removal.deleted, terms);
     match outcome {
-        Ok(()) => {
-            removal.deleted.entries += 1;
-            Ok(removal.deleted)
-        }
-        Err(error) if removal.deleted.entries == 0 => Err(error),
-        Err(error) => {
-            Err(FileError::PartlyDeleted { entries: removal.deleted.entries, source: Box::new(error) })
-        }
+        Ok(()) => Ok(deleted),
+        Err(error) if deleted.entries == 0 => Err(error),
+        Err(error) => Err(FileError::PartlyDeleted { entries: deleted.entries, source: Box::new(error) }),
     }
+}
+
+/// Books what is no longer there.
+fn given_back(deleted: Deleted, terms: &Terms<'_>) -> Deleted {
+    terms.quota.release(deleted.bytes.saturating_add(deleted.entries.saturating_mul(PER_ENTRY)));
+    deleted
 }
 
 struct Removal {

@@ -115,8 +115,8 @@ impl Storage for LocalDirectory {
         list::list(&self.root, place, limit, cancel)
     }
 
-    fn create_dir(&self, place: &Place) -> Result<bool, FileError> {
-        self.root.make_directory(place)
+    fn create_dir(&self, place: &Place, terms: &Terms<'_>) -> Result<bool, FileError> {
+        self.root.make_directory(place, &|| self.room_for_one(terms))
     }
 
     fn delete(&self, place: &Place, recursive: bool, terms: &Terms<'_>) -> Result<Deleted, FileError> {

@@ -10,7 +10,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::files::{error::FileError, place::Place};
+use crate::files::{error::FileError, place::Place, quota::Reservation};
+
+/// Sets room aside for one directory that is about to be made.
+pub(super) type Room<'a> = &'a dyn Fn() -> Result<Reservation<'a>, FileError>;
 
 /// `openat2` answers EAGAIN when a directory on the way is renamed at that moment.
 const ATTEMPTS: usize = 32;
@@ -86,7 +89,12 @@ impl Root {
     }
 
     /// The directory that holds `place`, ready to be changed and synced.
-    pub(super) fn parent<'p>(&self, place: &'p Place, make: bool) -> Result<(OwnedFd, &'p str), FileError> {
+    /// With `make`, missing directories on the way are made.
+    pub(super) fn parent<'p>(
+        &self,
+        place: &'p Place,
+        make: Option<Room<'_>>,
+    ) -> Result<(OwnedFd, &'p str), FileError> {
         let (scope, rest) = (place.scope(), place.rest());
         let split = |path: &'p str| path.rsplit_once('/').unwrap_or(("", path));
         if rest.is_empty() {
@@ -105,9 +113,9 @@ impl Root {
     }
 
     /// Opens the directory `place` and makes what is missing of it; also answers whether anything was.
-    pub(super) fn make_directory(&self, place: &Place) -> Result<bool, FileError> {
-        let (base, made) = self.directory(self.fd(), place.scope(), Links::Refuse, true)?;
-        Ok(self.directory(base.as_fd(), place.rest(), Links::Follow, true)?.1 || made)
+    pub(super) fn make_directory(&self, place: &Place, room: Room<'_>) -> Result<bool, FileError> {
+        let (base, made) = self.directory(self.fd(), place.scope(), Links::Refuse, Some(room))?;
+        Ok(self.directory(base.as_fd(), place.rest(), Links::Follow, Some(room))?.1 || made)
     }
 
     fn directory(
@@ -115,21 +123,22 @@ impl Root {
         base: BorrowedFd<'_>,
         path: &str,
         links: Links,
-        make: bool,
+        make: Option<Room<'_>>,
     ) -> Result<(OwnedFd, bool), FileError> {
         let mut there = path;
         let mut fd = loop {
             match self.beneath(base, there.as_bytes(), DIRECTORY, links) {
-                Err(FileError::NotFound) if make && !there.is_empty() => {
+                Err(FileError::NotFound) if make.is_some() && !there.is_empty() => {
                     there = there.rsplit_once('/').map_or("", |(above, _)| above);
                 }
                 found => break found?,
             }
         };
-        let missing = path[there.len()..].split('/').filter(|name| !name.is_empty());
         let mut made = false;
+        let Some(room) = make else { return Ok((fd, made)) };
+        let missing = path[there.len()..].split('/').filter(|name| !name.is_empty());
         for name in missing {
-            match rustix::fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
+            match room()?.commit(|| rustix::fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755))) {
                 Ok(()) => made = true,
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),

@@ -6,7 +6,10 @@ use aegis_core::VolumePath;
 use tempfile::TempDir;
 
 use super::*;
-use crate::files::{quota::Quota, search::LinePattern, search::Query};
+use crate::files::{
+    quota::{PER_ENTRY, Quota},
+    search::{LinePattern, Query},
+};
 
 const BOTH: [Confinement; 2] = [Confinement::Kernel, Confinement::Walk];
 
@@ -25,7 +28,7 @@ impl Fixture {
         std::fs::write(directory.path().join("secret"), "outside").unwrap();
         let locks = Arc::new(FileLocks::default());
         let storage = LocalDirectory::open(&volume, HardLinks::Refuse, locks, Some(confinement)).unwrap();
-        Self { directory, storage, quota: Quota::new(Some(1000)), cancel: CancellationToken::new() }
+        Self { directory, storage, quota: Quota::new(Some(1 << 20)), cancel: CancellationToken::new() }
     }
 
     fn volume(&self) -> std::path::PathBuf {
@@ -65,14 +68,14 @@ fn everything_works_with_and_without_openat2() {
     for confinement in BOTH {
         let fixture = Fixture::new(confinement);
         let (storage, terms) = (&fixture.storage, fixture.terms());
-        assert!(storage.create_dir(&place("a/b")).unwrap());
-        assert!(!storage.create_dir(&place("a/b")).unwrap());
+        assert!(storage.create_dir(&place("a/b"), &terms).unwrap());
+        assert!(!storage.create_dir(&place("a/b"), &terms).unwrap());
         storage.write(&place("a/b/c/file"), b"one\ntwo\n", &terms).unwrap();
         assert_eq!(fixture.read("a/b/c/file").unwrap(), "one\ntwo\n");
         let mut change = |text: &str| Ok(Some(text.replace("two", "three")));
         let rewritten = storage.rewrite(&place("a/b/c/file"), 100, &mut change, &terms).unwrap();
         assert_eq!(rewritten, Rewritten { old_size: 8, new_size: 10 });
-        assert_eq!(storage.usage(&fixture.cancel).unwrap(), 10);
+        assert_eq!(storage.usage(&fixture.cancel).unwrap(), 10 + 4 * PER_ENTRY);
         let found = fixture.grep(".", "three");
         assert_eq!((found.files[0].path.as_str(), found.hits), ("a/b/c/file", 1));
         let listing = storage.list(&place("a/b"), 10, &fixture.cancel).unwrap();
@@ -110,7 +113,7 @@ fn no_way_leads_out_with_or_without_openat2() {
         }
         for path in ["up", "up/volume", "up/new"] {
             assert!(storage.list(&place(path), 10, &fixture.cancel).is_err(), "{path}");
-            assert!(storage.create_dir(&place(path)).is_err(), "{path}");
+            assert!(storage.create_dir(&place(path), &terms).is_err(), "{path}");
         }
         assert!(storage.delete(&place("up/secret"), true, &terms).is_err());
         // A path can't have one, and if it had, it would not climb.

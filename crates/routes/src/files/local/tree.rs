@@ -16,7 +16,7 @@ use super::{
     resolve::{Confinement, Root},
     size_of,
 };
-use crate::files::error::FileError;
+use crate::files::{error::FileError, quota::PER_ENTRY};
 
 /// Levels whose descriptors stay open. Deeper ones are found again through `..`, which is believed only when it
 /// is the directory that was left.
@@ -179,7 +179,8 @@ fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64), FileError> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// The bytes in all files of the volume. Files being written count in their writers' reservations instead.
+/// What the files and directories of the volume take up. Files being written count in their writers' reservations
+/// instead.
 pub(super) fn usage(root: &Root, cancel: &CancellationToken) -> Result<u64, FileError> {
     let mut total = Total { bytes: 0 };
     visit(root, root.fd(), cancel, &mut total)?;
@@ -192,16 +193,20 @@ struct Total {
 
 impl Visit for Total {
     fn file(&mut self, directory: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<(), FileError> {
-        if kind == FileType::RegularFile
-            && !is_temporary(name.to_bytes())
-            && let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        {
-            self.bytes = self.bytes.saturating_add(size_of(&stat));
+        if is_temporary(name.to_bytes()) {
+            return Ok(());
         }
+        let bytes = match kind {
+            FileType::RegularFile => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(0, |stat| size_of(&stat)),
+            _ => 0,
+        };
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(PER_ENTRY);
         Ok(())
     }
 
     fn left(&mut self, _: BorrowedFd<'_>, _: &CStr) -> Result<Left, FileError> {
+        self.bytes = self.bytes.saturating_add(PER_ENTRY);
         Ok(Left::Done)
     }
 

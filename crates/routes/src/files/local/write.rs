@@ -17,7 +17,7 @@ use super::{
 use crate::files::{
     error::FileError,
     place::Place,
-    quota::Reservation,
+    quota::{PER_ENTRY, Reservation},
     storage::{Change, Portion, Rewritten, Storage, Terms},
 };
 
@@ -33,11 +33,13 @@ impl LocalDirectory {
         content: &[u8],
         terms: &Terms<'_>,
     ) -> Result<(), FileError> {
-        let (directory, name) = self.root.parent(place, true)?;
+        let (directory, name) = self.root.parent(place, Some(&|| self.room_for_one(terms)))?;
         let at = rustix::fs::fstat(&directory)?;
         let _one_writer = self.locks.lock(&at, name);
         let old = replaceable(directory.as_fd(), name)?;
-        let reservation = self.reserve(content.len() as u64, old.as_ref().map_or(0, size_of), terms)?;
+        let cost = |bytes: u64| bytes.saturating_add(PER_ENTRY);
+        let old_cost = old.as_ref().map_or(0, |old| cost(size_of(old)));
+        let reservation = self.reserve(cost(content.len() as u64), old_cost, terms)?;
         let replacement = Replacement { directory: &directory, at: &at, name, old: old.as_ref() };
         replacement.put(content, reservation, terms.cancel, Expect::Anything)
     }
@@ -49,7 +51,7 @@ impl LocalDirectory {
         change: &mut Change<'_>,
         terms: &Terms<'_>,
     ) -> Result<Rewritten, FileError> {
-        let (directory, name) = self.root.parent(place, false)?;
+        let (directory, name) = self.root.parent(place, None)?;
         let at = rustix::fs::fstat(&directory)?;
         let _one_writer = self.locks.lock(&at, name);
         let fd = match rustix::fs::openat(&directory, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
@@ -69,6 +71,11 @@ impl LocalDirectory {
         let replacement = Replacement { directory: &directory, at: &at, name, old: Some(&old) };
         replacement.put(changed.as_bytes(), reservation, terms.cancel, Expect::Unchanged)?;
         Ok(Rewritten { old_size, new_size })
+    }
+
+    /// For a directory.
+    pub(super) fn room_for_one<'t>(&self, terms: &Terms<'t>) -> Result<Reservation<'t>, FileError> {
+        self.reserve(PER_ENTRY, 0, terms)
     }
 
     fn reserve<'t>(&self, new: u64, old: u64, terms: &Terms<'t>) -> Result<Reservation<'t>, FileError> {

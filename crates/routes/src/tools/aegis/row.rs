@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aegis_core::{ToolSpec, tool::Text};
+use aegis_core::{ToolSpec, mode::SWITCH_MODE, tool::Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,9 +48,11 @@ pub(super) struct Row {
     alias_of: Option<String>,
 }
 
-/// What the caller may call, one row for every name it can be called by.
+/// What the caller may call, one row for every name it can be called by. The switch of modes is for lists that have
+/// a mode.
 pub(super) fn visible(run: &Run<'_>) -> Vec<Row> {
-    run.directory.visible(run.permit.caller()).iter().flat_map(rows).collect()
+    let tools = run.directory.visible(run.permit.caller());
+    tools.iter().filter(|spec| spec.name != SWITCH_MODE).flat_map(rows).collect()
 }
 
 fn rows(spec: &Arc<ToolSpec>) -> Vec<Row> {

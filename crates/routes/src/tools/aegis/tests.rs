@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use aegis_core::{
-    Caller, Door, FailureKind, Grant, Outcome, Permit, Tier, ToolSpec,
+    Approval, Caller, Door, FailureKind, Grant, Outcome, Permit, Tier, ToolSpec, Violation,
+    approval::{Desk, Pending, Question},
     id::{CallId, CredentialId, TenantId, UserId},
     runtimes,
     tool::{Directory, Mutability, Route},
@@ -20,6 +21,12 @@ struct Shelf(Vec<Arc<ToolSpec>>);
 impl Directory for Shelf {
     fn visible(&self, caller: &Caller) -> Vec<Arc<ToolSpec>> {
         self.0.iter().filter(|spec| caller.tier.reaches(spec.tier)).cloned().collect()
+    }
+}
+
+impl Desk for Shelf {
+    fn ask<'a>(&'a self, _: &'a Caller, _: Question) -> Pending<'a, Result<Option<Approval>, Violation>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 }
 
@@ -48,7 +55,7 @@ fn shelf(catalog: &Catalog) -> Shelf {
     clippy::disallowed_methods,
     reason = "a tool can't be tried without a permit, and no plane is at hand"
 )]
-fn permit(tier: Tier) -> Permit {
+fn permit(tier: Tier, tool: &str) -> Permit {
     let caller = Caller {
         tenant: TenantId::new("local"),
         user: UserId::new("someone"),
@@ -57,9 +64,10 @@ fn permit(tier: Tier) -> Permit {
         credential: CredentialId::new("token"),
         door: Door::Cli,
         session: None,
+        pinned: None,
     };
     let verdicts: Vec<GateVerdict> = Gate::REQUIRED.into_iter().map(GateVerdict::pass).collect();
-    Permit::grant(CallId::fresh(), caller, Grant::default(), &verdicts).unwrap()
+    Permit::grant(CallId::fresh(), tool, caller, Grant::default(), &verdicts).unwrap()
 }
 
 async fn call_as(tier: Tier, catalog: &Catalog, name: &str, arguments: Value) -> Outcome {
@@ -67,7 +75,14 @@ async fn call_as(tier: Tier, catalog: &Catalog, name: &str, arguments: Value) ->
     let directory = shelf(catalog);
     let arguments = arguments.as_object().unwrap().clone();
     let outcome = catalog
-        .carry_out(permit(tier), &spec, arguments, &directory, &CancellationToken::new())
+        .carry_out(
+            permit(tier, &spec.name),
+            &spec,
+            arguments,
+            &directory,
+            &directory,
+            &CancellationToken::new(),
+        )
         .await
         .unwrap();
     if outcome.failure.is_none() {

@@ -29,7 +29,7 @@ async fn try_call(catalog: &Catalog, tool: &str, arguments: Value) -> Result<Out
     let spec = catalog.resolve(tool).unwrap().clone();
     let arguments = arguments.as_object().cloned().unwrap_or_default();
     let cancel = CancellationToken::new();
-    catalog.carry_out(permit(grant(&[])), &spec, arguments, &NoTools, &cancel).await
+    catalog.carry_out(permit(&spec.name, grant(&[])), &spec, arguments, &NoTools, &NoTools, &cancel).await
 }
 
 async fn call(catalog: &Catalog, tool: &str, arguments: Value) -> Outcome {

@@ -1,18 +1,28 @@
-//! Who is asking: a bearer token against the registry of tokens.
+//! Who is asking: a bearer token against the registry of tokens, or a signed envelope against its session.
+
+pub mod seal;
 
 use aegis_core::{Caller, Door, Violation, ViolationKind, id::SessionId};
 use aegis_stores::registry::{Registry, TokenError};
+
+use self::seal::SealGate;
 
 /// Turns a credential into a caller. Tenant, user, tier and context come from what was stored when the credential
 /// was made, never from the request.
 #[derive(Debug, Clone)]
 pub struct IdentityGate {
     registry: Registry,
+    seal: SealGate,
 }
 
 impl IdentityGate {
-    pub fn new(registry: Registry) -> Self {
-        Self { registry }
+    pub fn new(registry: Registry, seal: SealGate) -> Self {
+        Self { registry, seal }
+    }
+
+    /// The gate for signed envelopes.
+    pub fn seal(&self) -> &SealGate {
+        &self.seal
     }
 
     pub async fn bearer(
@@ -34,6 +44,7 @@ impl IdentityGate {
             credential: row.id.clone(),
             door,
             session,
+            pinned: None,
         })
     }
 }

@@ -1,0 +1,109 @@
+//! Takes changed policy files into force, all or none. A mistake in one keeps the old policies and says why.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use aegis_core::{Event, Timestamp, config::LabelRules, event::EventName, record::NodeRecord};
+use aegis_doors::Doors;
+use aegis_gates::policy::{Rules, RulesError, Schema, list_sources};
+use serde_json::{Map, Value};
+
+use crate::node::ActiveConfig;
+
+/// How often the directory is looked at.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// The policy files of a node, as they were before they were read: whatever changes afterwards is noticed.
+#[derive(Debug, Clone)]
+pub struct PolicyFiles {
+    pub directory: PathBuf,
+    seen: Fingerprint,
+}
+
+impl PolicyFiles {
+    pub fn at(directory: PathBuf) -> Self {
+        let seen = fingerprint(&directory);
+        Self { directory, seen }
+    }
+}
+
+/// Changes whenever a file of the directory is written, replaced, added or taken away.
+type Fingerprint = Vec<(String, Option<(SystemTime, u64, u64)>)>;
+
+fn fingerprint(directory: &Path) -> Fingerprint {
+    let of = |path: &Path| {
+        let found = fs::symlink_metadata(path).ok()?;
+        Some((found.modified().ok()?, found.len(), found.ino()))
+    };
+    match list_sources(directory) {
+        Ok(files) => files.into_iter().map(|(name, path)| (name, of(&path))).collect(),
+        Err(error) => vec![(error.to_string(), None)],
+    }
+}
+
+/// Watches until the node stops. The switch for the shipped rules is in the configuration, which is watched elsewhere.
+pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFiles) {
+    let schema = Arc::new(Schema::of(doors.plane.catalog().specs()));
+    let directory = Arc::new(files.directory);
+    let mut in_force = (files.seen, doors.plane.policy().rules().label_rules());
+    let mut last_seen = in_force.clone();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = doors.stopping.cancelled() => return,
+        }
+        let looked = Arc::clone(&directory);
+        let Ok(found) = tokio::task::spawn_blocking(move || fingerprint(&looked)).await else { return };
+        let now = (found, active.current().spec.policy.label_rules);
+        // A file that is still being written changes between two looks.
+        if now != in_force && now == last_seen {
+            reload(&doors, &directory, &schema, now.1).await;
+        }
+        if now == last_seen {
+            in_force.clone_from(&now);
+        }
+        last_seen = now;
+    }
+}
+
+async fn reload(doors: &Doors, directory: &Arc<PathBuf>, schema: &Arc<Schema>, label_rules: LabelRules) {
+    let loaded = {
+        let (directory, schema) = (Arc::clone(directory), Arc::clone(schema));
+        tokio::task::spawn_blocking(move || Rules::load(&directory, &schema, label_rules)).await
+    };
+    let Ok(loaded) = loaded else { return };
+    let rules = match loaded {
+        Ok(rules) => rules,
+        Err(error) => return reject(doors, &error),
+    };
+    for warning in rules.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let mut detail = Map::new();
+    detail.insert("policies".into(), directory.display().to_string().into());
+    detail.insert("version".into(), rules.version().into());
+    detail.insert("rules".into(), rules.list().len().into());
+    detail.insert("label_rules".into(), serde_json::to_value(label_rules).unwrap_or(Value::Null));
+    doors.plane.policy().replace_rules(rules);
+    let record = NodeRecord {
+        time: Timestamp::now(),
+        action: "policies-reloaded".into(),
+        caller: None,
+        detail: detail.clone(),
+    };
+    if let Err(violation) = doors.plane.note(record).await {
+        tracing::error!(%violation, "the reload could not be recorded");
+    }
+    tracing::info!(directory = %directory.display(), "the policies were reloaded");
+    doors.plane.bus().announce_node(Event { name: EventName::ConfigReloaded, detail });
+}
+
+fn reject(doors: &Doors, error: &RulesError) {
+    tracing::error!("kept the old policies:\n{error}");
+    doors.plane.bus().announce_node(Event::new(EventName::ConfigRejected).with("error", error.to_string()));
+}

@@ -1,0 +1,206 @@
+//! `/v1/contexts`: operators look at security contexts and change them while the node runs.
+
+use std::{fmt::Write, sync::Arc};
+
+use aegis_core::{
+    Violation, ViolationKind,
+    config::{SecurityContext, security_context},
+    document::Diagnostic,
+};
+use aegis_plane::contexts::{Changed, ContextError};
+use aegis_stores::registry::RegistryError;
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, Query, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Doors, guard, wire};
+
+const MOST_VERSIONS: usize = 1000;
+/// Mistakes told in one refusal.
+const MOST_MISTAKES: usize = 10;
+
+/// Why a context was not shown or changed, with the status that says so.
+pub(crate) struct Refused(Violation, Option<StatusCode>);
+
+impl From<Violation> for Refused {
+    fn from(violation: Violation) -> Self {
+        Self(violation, None)
+    }
+}
+
+impl From<ContextError> for Refused {
+    fn from(error: ContextError) -> Self {
+        let (kind, status) = match &error {
+            ContextError::Unknown { .. } => (ViolationKind::MalformedRequest, Some(StatusCode::NOT_FOUND)),
+            ContextError::InFile { .. } | ContextError::NotApplied(_) | ContextError::Own(_) => {
+                (ViolationKind::MalformedRequest, Some(StatusCode::CONFLICT))
+            }
+            ContextError::OtherName { .. } => (ViolationKind::MalformedRequest, None),
+            ContextError::Registry(RegistryError::Invalid(_)) => (ViolationKind::MalformedRequest, None),
+            ContextError::Stored { .. } | ContextError::Registry(_) | ContextError::Unrecordable(_) => {
+                (ViolationKind::InternalError, None)
+            }
+        };
+        let violation = Violation::new(kind, error.to_string());
+        let violation = match &error {
+            ContextError::InFile { place, .. } => violation
+                .rule(place.as_str())
+                .hint("change it there; it takes effect as soon as the file is saved"),
+            ContextError::Unknown { .. } => {
+                violation.hint("GET /v1/contexts or `aegis context list` shows them")
+            }
+            _ => violation,
+        };
+        Self(violation, status)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        match self.1 {
+            Some(status) => wire::refusal_with_status(&self.0, status),
+            None => wire::refusal(&self.0),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    version: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct How {
+    /// Sessions that hold on to an older version must attest again.
+    #[serde(default)]
+    drop: bool,
+}
+
+pub(super) async fn list(
+    State(doors): State<Arc<Doors>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    guard::operator(&doors, &headers).await?;
+    Ok(Json(json!({"contexts": doors.contexts.list().await})))
+}
+
+pub(super) async fn show(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    guard::operator(&doors, &headers).await?;
+    let Some(version) = which.version else {
+        return Ok(Json(json!(doors.contexts.show(&name).await?)));
+    };
+    let row = doors.contexts.version(&name, &version).await?;
+    let context: Value = serde_json::from_str(&row.text).unwrap_or_default();
+    Ok(Json(json!({
+        "name": row.name,
+        "version": row.version,
+        "first_seen": row.first_seen,
+        "retired": row.retired,
+        "context": context,
+    })))
+}
+
+pub(super) async fn versions(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    guard::operator(&doors, &headers).await?;
+    let rows = doors.contexts.versions(&name, which.limit.unwrap_or(100).min(MOST_VERSIONS)).await?;
+    let in_force = doors.contexts.show(&name).await.ok().map(|found| found.version);
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "version": row.version,
+                "first_seen": row.first_seen,
+                "retired": row.retired,
+                "in_force": in_force.as_ref() == Some(&row.version),
+            })
+        })
+        .collect();
+    Ok(Json(json!({"name": name, "versions": rows})))
+}
+
+pub(super) async fn apply(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    Query(how): Query<How>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let context = read(&body)?;
+    if context.name.as_str() != name {
+        return Err(ContextError::OtherName { found: context.name, wanted: name }.into());
+    }
+    let changed = doors.contexts.apply(context, &operator).await?;
+    if how.drop {
+        doors.contexts.drop_older(&name, &operator).await?;
+    }
+    Ok(Json(told(&changed, how.drop)))
+}
+
+pub(super) async fn delete(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let changed = doors.contexts.withdraw(&name, &operator).await?;
+    Ok(Json(told(&changed, false)))
+}
+
+pub(super) async fn drop_sessions(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let kept = doors.contexts.drop_older(&name, &operator).await?;
+    Ok(Json(json!({"name": name, "version": kept.version, "dropped": true})))
+}
+
+fn told(changed: &Changed, dropped: bool) -> Value {
+    let mut told = json!(changed);
+    told["changed"] = changed.is_change().into();
+    told["dropped"] = dropped.into();
+    told
+}
+
+/// The body as a context, checked as the configuration file is.
+fn read(body: &[u8]) -> Result<SecurityContext, Violation> {
+    let refused = |message: String| {
+        Violation::new(ViolationKind::MalformedRequest, message)
+            .rule("spec.security_contexts")
+            .hint("docs/reference/config.md has the members of a context")
+    };
+    let text = std::str::from_utf8(body).map_err(|error| refused(format!("the body is no text: {error}")))?;
+    let mut contexts = security_context::parse(text).map_err(|mistakes| refused(listed(&mistakes)))?;
+    match (contexts.pop(), contexts.is_empty()) {
+        (Some(context), true) => Ok(context),
+        _ => Err(refused("the body must hold exactly one context".into())),
+    }
+}
+
+fn listed(mistakes: &[Diagnostic]) -> String {
+    let mut text = format!("the context has {} mistake(s)", mistakes.len());
+    for mistake in mistakes.iter().take(MOST_MISTAKES) {
+        // Writing to a String does not fail.
+        let _ = write!(text, "; {mistake}");
+    }
+    text
+}

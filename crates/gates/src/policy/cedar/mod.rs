@@ -1,0 +1,176 @@
+//! Operators' policies in Cedar. Contexts grant, policies restrict.
+//!
+//! A matching `forbid` denies. With `@approval("…")` it asks a person instead; a plain one wins over it. Where a
+//! `permit` speaks of a tool, one must match. A policy that can't be evaluated denies. With `@shadow` a policy is
+//! only recorded. Each tool has its own slice of the policies, so that those about other tools cost it nothing.
+
+mod examples;
+mod facts;
+mod problem;
+mod reads;
+mod rule;
+mod ruling;
+mod schema;
+mod slice;
+mod source;
+mod types;
+
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+use aegis_core::{Asker, Caller, config::LabelRules};
+
+pub use examples::{Example, ExampleVerdict, Held};
+pub use problem::{Problem, RulesError};
+pub use rule::{Rule, RuleEffect};
+pub use ruling::Ruling;
+pub use schema::{Schema, SchemaError};
+pub use source::{Source, list as list_sources};
+
+pub(in crate::policy) use facts::Facts;
+use slice::{CompiledRule, Slice};
+
+use crate::policy::labels::SessionLabels;
+
+/// The rules about labels that ship with the node.
+pub const LABEL_RULES: &str = include_str!("label_rules.cedar");
+
+/// Policies ready for use, cut into a slice per tool.
+#[derive(Debug, Default)]
+pub struct Rules {
+    slices: HashMap<String, Slice>,
+    rules: Vec<Arc<Rule>>,
+    warnings: Vec<Problem>,
+    examples: Vec<Held>,
+    label_rules: LabelRules,
+    version: String,
+}
+
+impl Rules {
+    /// No policies, and no rules about labels.
+    pub fn none() -> Self {
+        Self { label_rules: LabelRules::Off, ..Self::default() }
+    }
+
+    /// Reads every `*.cedar` file of a directory, in the order of their names, holds the policies against the schema
+    /// and their examples against the policies. One mistake, and nothing is taken. Blocks.
+    ///
+    /// A single file is read with the examples beside it.
+    pub fn load(place: &Path, schema: &Schema, label_rules: LabelRules) -> Result<Self, RulesError> {
+        Self::compile(&Source::read_all(place)?, schema, label_rules)
+    }
+
+    /// The same of texts that are already there.
+    pub fn compile(sources: &[Source], schema: &Schema, label_rules: LabelRules) -> Result<Self, RulesError> {
+        let read = rule::read(sources, schema, Asker::Policy)?;
+        let mut compiled: Vec<Arc<CompiledRule>> =
+            read.compiled.into_iter().map(|one| Arc::new(CompiledRule::new(one))).collect();
+        // Examples are about the operator's own files, whatever the switch for the shipped rules says.
+        let mut rules = Self::sliced(&compiled, schema)?;
+        let examples = examples::check(sources, &rules, schema)?;
+        if label_rules != LabelRules::Off {
+            compiled.extend(shipped(schema, label_rules)?);
+            rules = Self::sliced(&compiled, schema)?;
+        }
+        Ok(Self { warnings: read.warnings, examples, label_rules, ..rules })
+    }
+
+    fn sliced(compiled: &[Arc<CompiledRule>], schema: &Schema) -> Result<Self, RulesError> {
+        let mut slices = HashMap::new();
+        for tool in schema.tools() {
+            let slice = Slice::of(tool, compiled)
+                .map_err(|error| RulesError::Rejected(vec![Problem::of_file("policies", error)]))?;
+            if let Some(slice) = slice {
+                slices.insert(tool.spec.name.to_string(), slice);
+            }
+        }
+        let rules = compiled.iter().map(|one| Arc::clone(&one.rule)).collect();
+        let version = slice::version(compiled.iter().map(|one| one.rule.as_ref()));
+        Ok(Self { slices, rules, version, ..Self::none() })
+    }
+
+    /// What the rules say to a call; `None` when none of them can speak about the tool.
+    pub(in crate::policy) fn judge(&self, tool: &str, facts: &Facts<'_>) -> Option<Ruling> {
+        let slice = self.slices.get(tool)?;
+        Some(match slice.findings(facts) {
+            Ok(findings) => Ruling::of(slice, tool, &findings),
+            Err(error) => Ruling::unstatable(slice, tool, &error.to_string()),
+        })
+    }
+
+    /// Whether the rules close the tool to this session whatever the arguments are.
+    pub(in crate::policy) fn closes(
+        &self,
+        tool: &str,
+        caller: &Caller,
+        labels: impl FnOnce() -> Arc<SessionLabels>,
+    ) -> bool {
+        let Some(slice) = self.slices.get(tool) else { return false };
+        let Ok(findings) = slice.fixed_findings(caller, &labels()) else { return true };
+        let forbids = |place: &usize| {
+            let rule = &slice.rules[*place];
+            !rule.shadow && rule.effect == RuleEffect::Forbid
+        };
+        let breaks = |(place, _): &(usize, String)| !slice.rules[*place].shadow;
+        if findings.matched.iter().any(forbids) || findings.failed.iter().any(breaks) {
+            return true;
+        }
+        let mut permits = slice
+            .rules
+            .iter()
+            .enumerate()
+            .filter(|(_, rule)| !rule.shadow && rule.effect == RuleEffect::Permit)
+            .peekable();
+        permits.peek().is_some()
+            && permits.all(|(place, _)| !slice.is_varying(place) && !findings.matched.contains(&place))
+    }
+
+    /// Every rule, in the order of files and lines; the shipped ones last.
+    pub fn list(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    /// The rules that can speak about a tool.
+    pub fn about(&self, tool: &str) -> &[Arc<Rule>] {
+        self.slices.get(tool).map_or(&[], |slice| &slice.rules)
+    }
+
+    /// Of all rules together; the same rules have the same version anywhere.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Of the rules about a tool; `None` when there are none.
+    pub fn version_about(&self, tool: &str) -> Option<&str> {
+        self.slices.get(tool).map(|slice| slice.version.as_str())
+    }
+
+    pub fn label_rules(&self) -> LabelRules {
+        self.label_rules
+    }
+
+    /// What is valid and probably not meant.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
+    }
+
+    /// The examples of the files, all of which hold.
+    pub fn examples(&self) -> &[Held] {
+        &self.examples
+    }
+}
+
+fn shipped(schema: &Schema, mode: LabelRules) -> Result<Vec<Arc<CompiledRule>>, RulesError> {
+    let source = Source::new("label_rules.cedar", LABEL_RULES);
+    let read = rule::read(&[source], schema, Asker::Labels)?;
+    Ok(read
+        .compiled
+        .into_iter()
+        .map(|mut one| {
+            one.rule.shadow |= mode == LabelRules::Shadow;
+            Arc::new(CompiledRule::new(one))
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests;

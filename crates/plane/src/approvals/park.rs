@@ -1,0 +1,215 @@
+//! Keeping a call until a person has decided.
+
+use aegis_core::{
+    Approval, ApprovalState, Ask, Asker, Caller, Gate, GateVerdict, Timestamp, Violation, ViolationKind,
+    approval::{Desk, Pending, Question},
+    call::{self, Proof},
+    event::EventName,
+    id::ApprovalId,
+    record::NodeRecord,
+    redact,
+};
+use aegis_stores::registry::Parked;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{Approvals, result_of, unusable, void};
+use crate::{
+    admission::Admission,
+    carry_out::{Answer, Done, recorded},
+    pipeline::{Plane, unrecordable},
+    record::Draft,
+};
+
+impl Plane {
+    /// Keeps an admitted call that a person must agree to, and answers at once. It leaves its record at its end. The
+    /// very same call again finds the first one: still open, or with its result, or with a person's no.
+    pub(crate) async fn park(&self, admission: Admission, mut draft: Draft, answer: Answer) {
+        let approvals = self.approvals();
+        let caller = admission.caller.clone();
+        let parked = approvals.keep(self, &admission, draft.proof()).await;
+        let parked = match parked {
+            Ok(parked) => parked,
+            Err(violation) => return self.refuse(draft, violation, answer).await,
+        };
+        let result = match parked {
+            Kept::Waits(approval) => Ok(Done::waiting(approval)),
+            Kept::Ended(approval) => {
+                draft.verdict(GateVerdict::pass(Gate::Approval).by(format!("the answer of {}", approval.id)));
+                match self.remembered(&caller, result_of(*approval)).await {
+                    Ok(done) => self.delivered(draft, done).await,
+                    Err(violation) => return self.refuse(draft, violation, answer).await,
+                }
+            }
+            Kept::Rejected(approval) => {
+                let violation = result_of(*approval).err().unwrap_or_else(|| void("a person said no"));
+                draft.verdict(GateVerdict::deny(Gate::Approval, violation.clone()));
+                return self.refuse(draft, violation, answer).await;
+            }
+        };
+        // The receiver is gone when the caller stopped waiting.
+        let _ = answer.send(result);
+    }
+
+    /// Records that a caller fetched what its call answered earlier.
+    async fn delivered(&self, draft: Draft, done: Done) -> Result<Done, Violation> {
+        let (label, result) = (done.outcome.label.clone(), Ok(done));
+        let (entry, _) = draft.finish(recorded(&result), Some(label));
+        match self.audit().record_durable(&entry).await {
+            Ok(_) => result,
+            Err(error) => Err(unrecordable(&error)),
+        }
+    }
+}
+
+enum Kept {
+    Waits(Box<Approval>),
+    Ended(Box<Approval>),
+    Rejected(Box<Approval>),
+}
+
+impl Approvals {
+    async fn keep(
+        &self,
+        plane: &Plane,
+        admission: &Admission,
+        proof: Option<&Proof>,
+    ) -> Result<Kept, Violation> {
+        let Admission { caller, tool, arguments, granted, .. } = admission;
+        let approval = Approval {
+            runs: true,
+            call: admission.call,
+            title: tool.title.to_string(),
+            asked_as: admission.asked_as.clone(),
+            proof: proof.cloned(),
+            preview: self.previews.preview(caller, &granted.grant, tool, arguments).await,
+            asks: admission.asks.clone(),
+            labels: admission.labels.clone(),
+            policy_version: admission.version.clone(),
+            ..self.blank(caller, &tool.name, arguments.clone())
+        };
+        self.file(plane, approval).await
+    }
+
+    /// A request with nothing in it but who, what and when.
+    fn blank(&self, caller: &Caller, tool: &str, arguments: Map<String, Value>) -> Approval {
+        let created = Timestamp::now();
+        Approval {
+            id: ApprovalId::new(format!("approval:{}", Uuid::now_v7())),
+            intent: format!("intent:{}", Uuid::now_v7()),
+            state: ApprovalState::Pending,
+            call: aegis_core::id::CallId::fresh(),
+            runs: false,
+            caller: caller.clone(),
+            tool: tool.to_owned(),
+            title: String::new(),
+            asked_as: None,
+            arguments_sha256: call::digest(&arguments),
+            arguments,
+            proof: None,
+            preview: None,
+            asks: Vec::new(),
+            labels: Vec::new(),
+            read: self.policy.read_by(caller),
+            policy_version: String::new(),
+            created,
+            expires: created.plus(self.config.expiry.0),
+            decided: None,
+            decided_by: None,
+            reason: None,
+            ended: None,
+            outcome: None,
+            delivered: false,
+            similar: Vec::new(),
+        }
+    }
+
+    /// The row first, then the record that it is there. Without the record it is taken back, so that nothing waits
+    /// unrecorded.
+    async fn file(&self, plane: &Plane, approval: Approval) -> Result<Kept, Violation> {
+        let parked = self
+            .registry
+            .park_approval(approval.clone(), self.config.max_pending, self.config.keep.0)
+            .await
+            .map_err(|error| unusable(&error))?;
+        match parked {
+            Parked::Same(known) => return Ok(Kept::Waits(known)),
+            Parked::Ended(known) => return Ok(Kept::Ended(known)),
+            Parked::Rejected(known) => return Ok(Kept::Rejected(known)),
+            Parked::Full => return Err(full(self.config.max_pending)),
+            Parked::Fresh => {}
+        }
+        if let Err(violation) = plane.note(request_record(&approval)).await {
+            let plane = self.plane()?;
+            let unrecorded = void("the request could not be recorded");
+            self.end_pending(&plane, &approval, ApprovalState::Cancelled, unrecorded).await?;
+            return Err(violation);
+        }
+        self.mind(approval.expires);
+        self.announce(&approval, EventName::ApprovalRequested);
+        Ok(Kept::Waits(Box::new(approval)))
+    }
+}
+
+impl Desk for Plane {
+    fn ask<'a>(
+        &'a self,
+        caller: &'a Caller,
+        question: Question,
+    ) -> Pending<'a, Result<Option<Approval>, Violation>> {
+        Box::pin(async move {
+            let approvals = self.approvals();
+            if let Some(intent) = &question.intent {
+                let found = approvals.registry.find_approval_by_intent(intent).await;
+                let own = |approval: &Approval| {
+                    (&approval.caller.tenant, &approval.caller.user) == (&caller.tenant, &caller.user)
+                };
+                return Ok(found.map_err(|error| unusable(&error))?.filter(own).map(Approval::for_requester));
+            }
+            let asked =
+                Ask { by: Asker::Tool, rule: format!("`{}` was called", question.tool), reason: None };
+            let approval = Approval {
+                call: question.call,
+                title: question.title,
+                asks: vec![asked],
+                ..approvals.blank(caller, &question.tool, question.arguments)
+            };
+            match approvals.file(self, approval).await? {
+                Kept::Waits(approval) | Kept::Ended(approval) | Kept::Rejected(approval) => {
+                    Ok(Some(*approval))
+                }
+            }
+        })
+    }
+}
+
+fn request_record(approval: &Approval) -> NodeRecord {
+    let detail = json!({
+        "approval": approval.id,
+        "intent": approval.intent,
+        "call": approval.call,
+        "tool": approval.tool,
+        "arguments": redact::arguments(&approval.arguments),
+        "arguments_sha256": approval.arguments_sha256,
+        "asks": approval.asks,
+        "labels": approval.labels,
+        "policy_version": approval.policy_version,
+        "expires": approval.expires,
+    });
+    NodeRecord {
+        time: approval.created,
+        action: "approval-requested".into(),
+        caller: Some(approval.caller.clone()),
+        detail: detail.as_object().cloned().unwrap_or_default(),
+    }
+}
+
+fn full(most: u32) -> Violation {
+    Violation::new(
+        ViolationKind::Overloaded,
+        format!("{most} requests for approval wait in this tenant, or fewer large ones, which is the limit"),
+    )
+    .rule("spec.approvals.max_pending")
+    .hint("wait until people have decided some of them")
+    .retry_after(60)
+}

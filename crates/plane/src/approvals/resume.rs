@@ -1,0 +1,227 @@
+//! What a person agreed to runs: once, and only if it still is what they agreed to.
+
+use std::{sync::Arc, time::Instant};
+
+use aegis_core::{
+    Approval, ApprovalState, Door, Gate, GateVerdict, Timestamp, Verdict, Violation, ViolationKind,
+    approval::ApprovalOutcome, call, event::EventName, record::CallResult,
+};
+use aegis_stores::audit::LogReader;
+use tokio_util::sync::CancellationToken;
+
+use super::{Approvals, decision_record, expired, unusable, void};
+use crate::{
+    admission::Admission,
+    carry_out::{Carried, Done},
+    pipeline::{Plane, unrecordable},
+    record::Draft,
+};
+
+/// The credential of the person at this machine, which is no token and can't be revoked.
+const LOCAL_CREDENTIAL: &str = "local";
+
+impl Plane {
+    /// Takes up what an earlier node left: standing approvals come into force, what was agreed to and did not begin
+    /// runs, what ended and has no record gets one. Call it once, after [`Plane::settle_interrupted`].
+    pub async fn resume_approved(self: &Arc<Self>) -> Result<(), Violation> {
+        let approvals = self.approvals();
+        approvals.load_standing().await?;
+        for approval in approvals.registry.unrecorded_approvals().await.map_err(|error| unusable(&error))? {
+            approvals.record_refusal(self, &approval).await;
+        }
+        let open = approvals.registry.approved_approvals().await.map_err(|error| unusable(&error))?;
+        let used = {
+            let (path, ids) =
+                (self.audit().path().to_owned(), open.iter().map(|row| row.id.clone()).collect());
+            let ids: Vec<_> = ids;
+            let look = move || LogReader::open(&path)?.used_approvals(&ids);
+            tokio::task::spawn_blocking(look)
+                .await
+                .map_err(|error| Violation::new(ViolationKind::InternalError, error.to_string()))?
+                .map_err(|error| unrecordable(&error))?
+        };
+        for approval in open {
+            match used.get(&approval.id) {
+                Some(ended) => approvals.reconcile(&approval, ended.as_ref()).await?,
+                None => {
+                    tracing::info!(approval = %approval.id, tool = %approval.tool, "an approved call runs now");
+                    self.note(decision_record(&approval, "approval-resumed")).await?;
+                    self.work.spawn(Arc::clone(self).run_approved(approval));
+                }
+            }
+        }
+        approvals.start_clock(self);
+        Ok(())
+    }
+
+    /// Runs what a person agreed to. Nobody waits for it here; whoever asked finds the result under the approval.
+    pub(crate) async fn run_approved(self: Arc<Self>, approval: Approval) {
+        let _in_flight = self.meters().enter();
+        let Ok(_slot) = self.slots.acquire().await else { return };
+        let approvals = self.approvals();
+        let admission = match approvals.recheck(&self, &approval).await {
+            Ok(admission) => admission,
+            Err(violation) => {
+                let to = match violation.kind {
+                    ViolationKind::ApprovalExpired => ApprovalState::Expired,
+                    _ => ApprovalState::Cancelled,
+                };
+                return approvals.end_unrun(&self, &approval, to, violation).await;
+            }
+        };
+        let draft = Draft::approved(&admission, &approval);
+        match self.carry_out(admission, draft, CancellationToken::new(), None).await {
+            Carried::Ended(result, _) => approvals.executed(&approval, *result).await,
+            Carried::Stopped(stopped) => {
+                let violation = still_refused(&stopped.violation);
+                approvals.end_unrun(&self, &approval, ApprovalState::Cancelled, violation).await;
+            }
+            // Somebody else runs it, or has.
+            Carried::Spent => {
+                tracing::warn!(approval = %approval.id, "an approval that is used up was not used again");
+            }
+        }
+    }
+}
+
+impl Approvals {
+    /// Everything again: who, what, by which rules, after reading what. Any difference, and the person agreed to
+    /// something else.
+    async fn recheck(&self, plane: &Plane, approval: &Approval) -> Result<Admission, Violation> {
+        if Timestamp::now() >= approval.expires {
+            return Err(expired(approval));
+        }
+        self.check_credential(approval).await?;
+        let tool = plane
+            .catalog()
+            .resolve(&approval.tool)
+            .filter(|tool| tool.name == approval.tool)
+            .ok_or_else(|| void("the tool is no longer there"))?;
+        let mut arguments = approval.arguments.clone();
+        plane.arguments().check(tool, &mut arguments).map_err(|violation| still_refused(&violation))?;
+        if arguments != approval.arguments || call::digest(&arguments) != approval.arguments_sha256 {
+            return Err(void("the arguments are not those that were approved"));
+        }
+        let decision = self.policy.decide(&approval.caller, tool, &arguments);
+        let granted = match (decision.granted, decision.verdict.verdict.clone()) {
+            (Some(granted), _) => granted,
+            (None, Verdict::Deny(violation)) => return Err(still_refused(&violation)),
+            (None, Verdict::Pass { .. }) => return Err(void("policy granted nothing")),
+        };
+        if decision.version != approval.policy_version {
+            return Err(void("the rules have changed since it was asked"));
+        }
+        if decision.labels != approval.labels {
+            return Err(void("the session has read other content since it was asked"));
+        }
+        let by = approval.decided_by.as_ref().map_or("", |by| by.user.as_str());
+        let verdicts = vec![
+            GateVerdict::pass(Gate::Identity).by(approval.caller.credential.as_str()),
+            GateVerdict::pass(Gate::Catalog),
+            GateVerdict::pass(Gate::Arguments),
+            decision.verdict,
+            GateVerdict::pass(Gate::Approval).by(format!("{} by {by}", approval.id)),
+        ];
+        Ok(Admission {
+            call: approval.call,
+            caller: approval.caller.clone(),
+            tool: Arc::clone(tool),
+            asked_as: approval.asked_as.clone(),
+            arguments,
+            verdicts,
+            granted,
+            asks: Vec::new(),
+            labels: decision.labels,
+            version: decision.version,
+            decided: Instant::now(),
+        })
+    }
+
+    /// Whether the requester could still make the call.
+    async fn check_credential(&self, approval: &Approval) -> Result<(), Violation> {
+        let caller = &approval.caller;
+        if caller.door == Door::Seal {
+            return match caller.session.as_ref().is_some_and(|session| self.sessions.is_live(session)) {
+                true => Ok(()),
+                false => Err(void("the session that asked has ended")),
+            };
+        }
+        if caller.credential.as_str() == LOCAL_CREDENTIAL {
+            return Ok(());
+        }
+        let token = self.registry.token(&caller.credential).await.map_err(|error| unusable(&error))?;
+        match token {
+            None => Err(void("the credential that asked is not known")),
+            Some(token) if token.revoked.is_some() => Err(void("the credential that asked was revoked")),
+            Some(token) if token.expires.is_some_and(|expires| expires <= Timestamp::now()) => {
+                Err(void("the credential that asked has expired"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Keeps what an approved call answered.
+    async fn executed(&self, approval: &Approval, result: Result<Done, Violation>) {
+        let (state, outcome) = match result {
+            Ok(Done { outcome, .. }) => {
+                let failure = outcome.failure.map(|kind| kind.as_str().to_owned());
+                let state = if failure.is_none() { ApprovalState::Executed } else { ApprovalState::Failed };
+                let (value, structured, label) = (outcome.value, outcome.structured, outcome.label);
+                (state, ApprovalOutcome::Ran { value, structured, failure, label })
+            }
+            Err(violation) => (ApprovalState::Failed, ApprovalOutcome::Refused { violation }),
+        };
+        self.settled(approval, state, outcome).await.unwrap_or_else(|error| {
+            tracing::error!(%error, approval = %approval.id, "an approved call ran and its answer can't be kept");
+        });
+    }
+
+    /// Brings a row up to what the audit log knows: it was used up, and the node died before the row said so.
+    async fn reconcile(&self, approval: &Approval, ended: Option<&CallResult>) -> Result<(), Violation> {
+        let lost = |message: String| {
+            Violation::new(ViolationKind::InternalError, message)
+                .hint("its record in the audit log has the rest")
+        };
+        let (state, violation) = match ended {
+            Some(CallResult::Done { .. }) => (
+                ApprovalState::Executed,
+                lost("it ran; the answer was lost when the node stopped".into()),
+            ),
+            Some(CallResult::Failed { kind, message }) => {
+                (ApprovalState::Failed, lost(format!("it ran and failed ({kind}): {message}")))
+            }
+            Some(CallResult::Refused { message, .. }) => (
+                ApprovalState::Cancelled,
+                Violation::new(ViolationKind::ApprovalVoid, message.clone()),
+            ),
+            Some(CallResult::Unknown) | None => (
+                ApprovalState::Failed,
+                lost("unknown: the node stopped while it ran; it may have taken effect, and does not run again".into()),
+            ),
+        };
+        self.settled(approval, state, ApprovalOutcome::Refused { violation }).await
+    }
+
+    async fn settled(
+        &self,
+        approval: &Approval,
+        state: ApprovalState,
+        outcome: ApprovalOutcome,
+    ) -> Result<(), Violation> {
+        self.registry
+            .end_approval(&approval.id, ApprovalState::Approved, state, outcome, true)
+            .await
+            .map_err(|error| unusable(&error))?;
+        self.waiting.ring(&approval.id);
+        self.announce(&Approval { state, ..approval.clone() }, EventName::ApprovalEnded);
+        Ok(())
+    }
+}
+
+fn still_refused(violation: &Violation) -> Violation {
+    let void = void(&format!("it is refused now: {}", violation.message));
+    match &violation.rule {
+        Some(rule) => void.rule(rule.clone()),
+        None => void,
+    }
+}

@@ -1,0 +1,60 @@
+//! What is said of requests: to those who ask, and to those who decide.
+
+use aegis_core::{Approval, Caller, Violation, ViolationKind, id::ApprovalId};
+use aegis_stores::registry::RegistryError;
+
+use super::LONGEST_REASON;
+
+pub(super) fn checked_reason(reason: &str) -> Result<String, Violation> {
+    let reason = reason.trim();
+    if reason.is_empty() || reason.chars().count() > LONGEST_REASON {
+        return Err(Violation::new(
+            ViolationKind::MalformedRequest,
+            format!("a reason for saying no is needed, of at most {LONGEST_REASON} characters"),
+        )
+        .hint("the model that asked receives it: say what it should do instead"));
+    }
+    Ok(reason.to_owned())
+}
+
+pub(super) fn rejected(approver: &Caller, reason: &str) -> Violation {
+    Violation::new(ViolationKind::ApprovalRejected, format!("{} said no: {reason}", approver.user))
+        .hint("do not repeat the call; do what the reason says, or ask the person")
+}
+
+pub(super) fn expired(approval: &Approval) -> Violation {
+    Violation::new(
+        ViolationKind::ApprovalExpired,
+        format!("the time to decide about `{}` ran out at {}", approval.id, approval.expires),
+    )
+    .rule("spec.approvals.expiry")
+    .hint("nothing ran; make the call again to ask again")
+}
+
+pub(super) fn void(why: &str) -> Violation {
+    Violation::new(ViolationKind::ApprovalVoid, format!("the call did not run: {why}"))
+        .hint("make the call again to ask again")
+}
+
+pub(super) fn not_found(id: &ApprovalId) -> Violation {
+    let shown: String = id.as_str().chars().take(80).collect();
+    Violation::new(ViolationKind::ApprovalNotFound, format!("there is no request for approval `{shown}`"))
+        .hint("`aegis approvals list` shows those there are; ended ones are kept for spec.approvals.keep")
+}
+
+pub(super) fn decided_otherwise(approval: &Approval) -> Violation {
+    let by = approval.decided_by.as_ref().map_or_else(String::new, |by| format!(" by {}", by.user));
+    Violation::new(
+        ViolationKind::ApprovalDecided,
+        format!("`{}` is {} already{by}", approval.id, approval.state),
+    )
+    .hint("a decision can't be changed; the requester can ask again")
+}
+
+pub(super) fn unusable(error: &RegistryError) -> Violation {
+    match error {
+        RegistryError::Invalid(message) => Violation::new(ViolationKind::MalformedRequest, message.clone()),
+        error => Violation::new(ViolationKind::InternalError, error.to_string())
+            .hint("`aegis doctor` looks at the disk"),
+    }
+}

@@ -1,0 +1,74 @@
+//! What the policy gate keeps in the registry.
+
+use std::time::Duration;
+
+use aegis_core::{
+    Label, Timestamp, TrustClass,
+    id::{ContextName, ContextVersion},
+};
+use aegis_stores::{
+    DataDir, Registry,
+    registry::{LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
+};
+
+fn version(number: usize) -> (ContextName, ContextVersion, String) {
+    ("work".into(), ContextVersion::new(format!("work@{number}")), format!("{{\"number\":{number}}}"))
+}
+
+#[tokio::test]
+async fn versions_are_kept_once_bounded_and_the_one_in_force_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&DataDir::open(directory.path()).unwrap()).unwrap();
+    let other = ("other".into(), ContextVersion::new("other@1"), "{}".to_owned());
+    registry.keep_contexts(vec![other.clone(), version(0)]).await.unwrap();
+    registry.keep_contexts(vec![other.clone(), version(0)]).await.unwrap();
+    let kept = registry.contexts(Some(&"work".into()), 10).await.unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].text, "{\"number\":0}");
+
+    let many = (1..=MOST_CONTEXT_VERSIONS + 50).map(version).collect();
+    registry.keep_contexts(many).await.unwrap();
+    registry.keep_contexts(vec![other.clone(), version(9999)]).await.unwrap();
+    assert_eq!(registry.contexts(None, usize::MAX).await.unwrap().len(), MOST_CONTEXT_VERSIONS);
+    assert!(registry.context(&other.1).await.unwrap().is_some(), "it is in force");
+    assert!(registry.context(&version(0).1).await.unwrap().is_none());
+    let newest = registry.contexts(Some(&"work".into()), 1).await.unwrap();
+    assert_eq!(newest[0].version, version(9999).1);
+
+    assert!(registry.retire_contexts(&"work".into(), &version(9999).1).await.unwrap() > 0);
+    assert!(registry.context(&version(9999).1).await.unwrap().unwrap().retired.is_none());
+    let earlier = registry.context(&version(500).1).await.unwrap().unwrap();
+    assert!(earlier.retired.is_some());
+    registry.keep_contexts(vec![version(500)]).await.unwrap();
+    assert!(registry.context(&version(500).1).await.unwrap().unwrap().retired.is_none());
+}
+
+#[tokio::test]
+async fn labels_are_kept_until_they_expire_and_never_shortened() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&DataDir::open(directory.path()).unwrap()).unwrap();
+    let now = Timestamp::now();
+    let row = |holder: LabelHolder, trust, expires| LabelRow {
+        tenant: "local".into(),
+        holder,
+        label: Label::new(trust, "remote-http").from("https://example.org/"),
+        expires,
+    };
+    let hour = Duration::from_secs(3600);
+    let session = || LabelHolder::Session("one".into());
+    let credential = || LabelHolder::Credential("one".into());
+    let untrusted = TrustClass::ExternalUntrusted;
+    registry.keep_label(row(session(), untrusted, now.plus(2 * hour))).await.unwrap();
+    registry.keep_label(row(session(), untrusted, now.plus(hour))).await.unwrap();
+    registry.keep_label(row(credential(), TrustClass::UserOwned, now.plus(hour))).await.unwrap();
+    registry.keep_label(row(credential(), untrusted, now.minus(hour))).await.unwrap();
+    let kept = registry.labels(10).await.unwrap();
+    assert_eq!(
+        kept,
+        [
+            row(session(), untrusted, now.plus(2 * hour)),
+            row(credential(), TrustClass::UserOwned, now.plus(hour))
+        ]
+    );
+    assert_eq!(registry.labels(1).await.unwrap().len(), 1);
+}
