@@ -40,7 +40,7 @@ use crate::reload_policies::PolicyFiles;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Subsystems that `aegis.system.info` names.
-const CAPABILITIES: [&str; 4] = ["files", "web", "audit", "mcp"];
+const CAPABILITIES: [&str; 7] = ["files", "web", "audit", "mcp", "seal", "policy", "approvals"];
 
 /// A node that is ready to take calls. It serves nobody until a door is opened.
 #[derive(Debug)]
@@ -140,6 +140,12 @@ async fn policy_gate(
     registry: &Registry,
 ) -> anyhow::Result<PolicyGate> {
     let directory = &policies.directory;
+    // One that was named and is missing is a mistake; the default one need not be there.
+    anyhow::ensure!(
+        config.directory.is_none() || directory.is_dir(),
+        "spec.policy.directory: {} is not there; without its policies the node would allow what they forbid",
+        directory.display()
+    );
     // There is no older set to go on with, and without its policies a node would allow what they forbid.
     let rules = Rules::load(directory, &Schema::of(catalog.specs()), config.label_rules)
         .with_context(|| format!("the policies in {} can't be used", directory.display()))?;

@@ -58,7 +58,9 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     text.chars()
         .fold(String::with_capacity(text.len()), |mut shown, character| {
             if is_tricky(character) {
-                let _ = write!(shown, "\\u{:04x}", u32::from(character));
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
             } else {
                 shown.push(character);
             }
@@ -69,7 +71,16 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
 
 fn is_tricky(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// Prints one JSON value on one line. Tricky characters stand in strings only, where `\u` means the same.
@@ -80,8 +91,11 @@ pub fn json_line(value: &impl Serialize) {
     }
 }
 
+/// Line by line, since harmless text has no line breaks.
 pub fn json_pretty(value: &Value) {
-    say!("{value:#}");
+    for line in format!("{value:#}").lines() {
+        say!("{}", harmless(line));
+    }
 }
 
 /// Tells why a call was refused, and ends accordingly.

@@ -52,6 +52,7 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
     let directory = Arc::new(files.directory);
     let mut in_force = (files.seen, doors.plane.policy().rules().label_rules());
     let mut last_seen = in_force.clone();
+    let mut missing = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -61,6 +62,16 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
         let Ok(found) = tokio::task::spawn_blocking(move || fingerprint(&looked)).await else { return };
         let now = (found, active.current().spec.policy.label_rules);
         // A file that is still being written changes between two looks.
+        // Moved away, or a disk that is not there: not the same as an operator who took the rules back.
+        if now.0.is_empty() && !in_force.0.is_empty() && !directory.is_dir() {
+            if now == last_seen && !missing {
+                gone(&doors, &directory);
+                missing = true;
+            }
+            last_seen = now;
+            continue;
+        }
+        missing = false;
         if now != in_force && now == last_seen {
             reload(&doors, &directory, &schema, now.1).await;
         }
@@ -101,6 +112,12 @@ async fn reload(doors: &Doors, directory: &Arc<PathBuf>, schema: &Arc<Schema>, l
     }
     tracing::info!(directory = %directory.display(), "the policies were reloaded");
     doors.plane.bus().announce_node(Event { name: EventName::ConfigReloaded, detail });
+}
+
+fn gone(doors: &Doors, directory: &Path) {
+    let error = format!("kept the old policies: {} is not there", directory.display());
+    tracing::error!("{error}");
+    doors.plane.bus().announce_node(Event::new(EventName::ConfigRejected).with("error", error));
 }
 
 fn reject(doors: &Doors, error: &RulesError) {

@@ -42,7 +42,7 @@ impl DomainPattern {
 
     /// Whether `host` (a name or a literal address, as in a URL) falls under this pattern.
     pub fn matches(&self, host: &str) -> bool {
-        let host = normal_host(host);
+        let host = mapped_address(host).unwrap_or_else(|| normal_host(host));
         if host.is_empty() {
             return false;
         }
@@ -59,6 +59,12 @@ impl DomainPattern {
 /// Lower case without the trailing dot of a fully qualified name.
 pub fn normal_host(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+/// An IPv4 address that is written as an IPv6 one, as rules name it.
+pub fn mapped_address(host: &str) -> Option<String> {
+    let bare = host.strip_prefix('[')?.strip_suffix(']')?;
+    Some(bare.parse::<std::net::Ipv6Addr>().ok()?.to_ipv4_mapped()?.to_string())
 }
 
 impl fmt::Display for DomainPattern {

@@ -42,10 +42,13 @@ pub fn router(doors: &Arc<Doors>) -> Router {
         .merge(rest::routes(doors))
         .merge(seal::routes(doors))
         .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::whole_body))
-        // Their credential is in the body, so nobody can ask for one before it is read.
-        .merge(seal::signed(doors))
         .layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd));
+    // Their credential is in the body, so nobody can ask for one before it is read: strangers may crowd these, and
+    // these alone.
+    let signed =
+        seal::signed(doors).layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd));
     open.merge(guarded)
+        .merge(signed)
         .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::host_and_origin))
         .fallback(rest::not_found)
 }

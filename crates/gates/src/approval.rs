@@ -3,8 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use aegis_core::{
-    Ask, Asker, Caller, Timestamp, ToolSpec, approval::Standing,
-    config::security_context::CapabilityApproval, nearest::suggestion, tool::ApprovalRule,
+    Ask, Asker, Caller, Timestamp, ToolSpec, VolumePath,
+    approval::Standing,
+    config::security_context::CapabilityApproval,
+    nearest::suggestion,
+    path::PathPrefix,
+    tool::{ApprovalRule, Target},
 };
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
@@ -12,6 +16,11 @@ use serde_json::{Map, Value};
 /// Arguments that one pattern may name, and the longest text in it.
 const MOST_ARGUMENTS: usize = 32;
 const LONGEST_TEXT: usize = 1024;
+/// A longer argument is like no glob: the requester chooses it, and comparing costs its length times the pattern's.
+const LONGEST_COMPARED: usize = 4096;
+
+/// Where relative paths begin, in patterns as in calls.
+const BASE: &str = "/workspace/";
 
 /// Holds the standing approvals in memory; the registry holds the rows.
 #[derive(Debug, Default)]
@@ -70,7 +79,7 @@ impl ApprovalGate {
                 && row.user == caller.user
                 && now < row.until
                 && (row.covers_labels || !about_labels)
-                && pattern.matches(arguments)
+                && pattern.matches(tool, arguments)
         });
         match settled {
             Some(Settled { row, .. }) => Answer::Settled(row.id.clone()),
@@ -113,7 +122,8 @@ pub fn reasons(
 
 /// Which arguments a standing approval is for. A value stands for itself; an object says how to compare:
 /// `{"equals": …}`, `{"prefix": "text"}` or `{"glob": "text"}`, where `*` and `?` stop at a `/` and `**` does not.
-/// Arguments that are not named may have any value. Texts are compared as the caller wrote them.
+/// Arguments that are not named may have any value. Paths are
+/// compared in their normal spelling from the root (`/workspace/…`), other texts as the caller wrote them.
 #[derive(Debug, Clone)]
 pub struct ArgumentPattern {
     arguments: Vec<(String, Wanted)>,
@@ -166,10 +176,10 @@ impl ArgumentPattern {
         }
     }
 
-    pub fn matches(&self, arguments: &Map<String, Value>) -> bool {
-        self.arguments
-            .iter()
-            .all(|(name, wanted)| arguments.get(name).is_some_and(|value| wanted.matches(value)))
+    pub fn matches(&self, tool: &ToolSpec, arguments: &Map<String, Value>) -> bool {
+        self.arguments.iter().all(|(name, wanted)| {
+            arguments.get(name).is_some_and(|value| wanted.matches(value, is_path(tool, name)))
+        })
     }
 }
 
@@ -196,12 +206,23 @@ impl Wanted {
         }
     }
 
-    fn matches(&self, value: &Value) -> bool {
+    fn matches(&self, value: &Value, is_path: bool) -> bool {
         match self {
             Self::Equals(wanted) => wanted == value,
+            Self::Prefix(prefix) if is_path => value.as_str().is_some_and(|text| under(prefix, text)),
             Self::Prefix(prefix) => value.as_str().is_some_and(|text| text.starts_with(prefix.as_str())),
             Self::Glob(glob) => {
-                value.as_str().is_some_and(|text| glob_matches(glob, &text.chars().collect::<Vec<char>>()))
+                let like = |text: &str| glob_matches(glob, &text.chars().collect::<Vec<char>>());
+                match value.as_str() {
+                    Some(text) if text.len() > LONGEST_COMPARED => false,
+                    // In its one normal spelling: what the pattern names is a place, not a way of writing it.
+                    Some(text) if is_path => VolumePath::parse(text).is_ok_and(|path| {
+                        let (rooted, path) = (matches!(glob.first(), Some('/' | '*')), path.to_string());
+                        like(if rooted { &path } else { path.strip_prefix(BASE).unwrap_or(&path) })
+                    }),
+                    Some(text) => like(text),
+                    None => false,
+                }
             }
         }
     }
@@ -219,6 +240,21 @@ impl fmt::Display for ArgumentPattern {
         }
         if self.arguments.is_empty() { f.write_str("any arguments") } else { Ok(()) }
     }
+}
+
+/// By whole components: a directory's name is not the beginning of its neighbour's.
+fn under(prefix: &str, text: &str) -> bool {
+    let rooted = if prefix.starts_with('/') { prefix.to_owned() } else { format!("{BASE}{prefix}") };
+    match (PathPrefix::parse(&rooted), VolumePath::parse(text)) {
+        (Ok(prefix), Ok(path)) => prefix.covers(&path),
+        _ => false,
+    }
+}
+
+fn is_path(tool: &ToolSpec, name: &str) -> bool {
+    tool.targets.iter().any(
+        |target| matches!(target, Target::Path { argument } | Target::Tree { argument } if argument == name),
+    )
 }
 
 /// Row by row over the pattern, so that no pattern takes longer than its length times the text's.

@@ -119,7 +119,8 @@ fn a_settled_question_is_not_asked_again() {
 #[test]
 fn patterns_match_what_they_say() {
     let matches = |pattern: Value, arguments: Value| {
-        ArgumentPattern::parse(&object(pattern)).unwrap().matches(&object(arguments))
+        let tool = tool(ApprovalRule::Required);
+        ArgumentPattern::parse(&object(pattern)).unwrap().matches(&tool, &object(arguments))
     };
     assert!(matches(json!({}), json!({"path": "anything"})));
     assert!(matches(json!({"path": "a"}), json!({"path": "a", "count": 3})));
@@ -135,6 +136,28 @@ fn patterns_match_what_they_say() {
     assert!(glob("a?c", "abc") && !glob("a?c", "a/c") && !glob("a?c", "ac"));
     assert!(glob("**", "") && glob("*", "") && glob("", ""));
     assert!(!glob("", "x"));
+}
+
+#[test]
+fn paths_are_places_however_they_are_written() {
+    let mut tool = tool(ApprovalRule::Required);
+    tool.targets = vec![Target::Path { argument: "path".into() }];
+    let matches = |pattern: Value, path: &str| {
+        let pattern = ArgumentPattern::parse(&object(json!({"path": pattern}))).unwrap();
+        pattern.matches(&tool, &object(json!({"path": path})))
+    };
+    for prefix in ["/workspace/docs", "/workspace/docs/", "docs"] {
+        let under = |path: &str| matches(json!({"prefix": prefix}), path);
+        assert!(under("docs/a") && under("/workspace/docs/a/b") && under("./docs//a"), "{prefix}");
+        assert!(!under("docs2/a") && !under("docs/../a") && !under("a"), "{prefix}");
+    }
+    for glob in ["/workspace/docs/*", "docs/*"] {
+        let like = |path: &str| matches(json!({"glob": glob}), path);
+        assert!(like("docs/a") && like("/workspace/./docs/a"), "{glob}");
+        assert!(!like("docs/.") && !like("docs/a/b") && !like("docs"), "{glob}");
+    }
+    assert!(!matches(json!({"glob": "/workspace/*/notes"}), "/workspace/./notes"));
+    assert!(!matches(json!({"glob": "**"}), &"x".repeat(5000)), "too long to compare");
 }
 
 #[test]

@@ -115,6 +115,16 @@ impl Draft {
         })
     }
 
+    /// The record of a call that asks what another waits for already.
+    pub(crate) fn repeated(self, waiting: &ApprovalId) -> Entry {
+        let result = CallResult::Refused {
+            kind: "ApprovalPending".into(),
+            message: format!("the same call waits as {waiting}"),
+            rule: None,
+        };
+        self.finish(result, None).0
+    }
+
     pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, std::time::Duration) {
         let took = self.started.elapsed();
         self.record.result = match result {

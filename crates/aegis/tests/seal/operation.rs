@@ -1,10 +1,12 @@
 //! What operators do: look, end, revoke, rotate, restart; and what the record keeps of it.
 
+use std::time::SystemTime;
+
 use aegis_seal_client::Key;
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{Agent, attest, enrol, harmless, refusal},
+    agent::{Agent, JSON, attest, enrol, harmless, refusal},
     common::{TestNode, data, records, text},
 };
 
@@ -197,4 +199,73 @@ fn everything_leaves_its_record() {
     // What proves who somebody is, is nobody's to read.
     let log = serde_json::to_string(&records).unwrap();
     assert!(!log.contains(&token) && !log.contains(&workload), "a credential is in the log");
+}
+
+#[test]
+fn a_signed_call_that_waits_for_a_person() {
+    let node = TestNode::with_config(
+        "  security_contexts:\n    - name: asks\n      capabilities:\n        \
+         - {tool_pattern: fs.write, path_allowlist: [/workspace], approval: required}",
+    );
+    let agent = Agent::new(&node, "asks");
+    let write = json!({"path": "plan.txt", "content": "as agreed"});
+    let parked = agent.call("fs.write", write.clone());
+    assert_eq!(parked.status, 200, "{}", parked.body);
+    let body = parked.json();
+    assert_eq!(body["payload"]["result"]["pendingApproval"], true, "{body}");
+    assert!(body["payload"].get("error").is_none());
+    let id = body["payload"]["result"]["approvalRequestId"].as_str().unwrap().to_owned();
+    assert!(node.cli(&["approvals", "approve", &id]).status.success());
+    assert!(node.cli(&["approvals", "wait", &id]).status.success());
+    let answer = agent.call("fs.write", write);
+    assert_eq!(answer.json()["payload"]["result"]["bytes_written"], 9, "{}", answer.body);
+    let refused = agent.call("fs.write", json!({"path": "plan.txt", "content": "not agreed"}));
+    let id = refused.json()["payload"]["result"]["approvalRequestId"].as_str().unwrap().to_owned();
+    assert!(node.cli(&["approvals", "reject", &id, "--reason", "keep the plan"]).status.success());
+    let answer = agent.call("fs.write", json!({"path": "plan.txt", "content": "not agreed"}));
+    assert_eq!(refusal(&answer), (403, -32000, "ApprovalRejected".into()), "{}", answer.body);
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("keep the plan"));
+}
+
+/// A token that another issuer signed is taken in by an operator, for a key; then its envelopes are as good as any.
+#[test]
+fn a_session_of_another_issuer() {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use ed25519_dalek::{
+        Signer, SigningKey,
+        pkcs8::{EncodePublicKey, spki::der::pem::LineEnding},
+    };
+
+    let issuer = SigningKey::from_bytes(&[7; 32]);
+    let pem = issuer.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+    let node = TestNode::with_config(&format!(
+        "  seal:\n    trusted_keys:\n      - {{kid: kms-1, public_key_pem: {}}}",
+        json!(pem)
+    ));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let claims = json!({
+        "iss": "aegis-orchestrator", "aud": "aegis-agents", "sub": "agent-1", "scp": "workspace", "wid": "pod-1",
+        "jti": "session-of-theirs", "exec_id": "run-1", "tenant_id": "local", "iat": now, "exp": now + 600,
+    });
+    let token_by = |key: &SigningKey| {
+        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let said =
+            format!("{}.{}", encode(&json!({"alg": "EdDSA", "typ": "JWT", "kid": "kms-1"})), encode(&claims));
+        format!("{said}.{}", URL_SAFE_NO_PAD.encode(key.sign(said.as_bytes()).to_bytes()))
+    };
+    let key = Key::fresh().unwrap();
+    let body = |token: &str| json!({"security_token": token, "public_key": key.public()});
+    let provision = |bearer: &str, token: &str| {
+        node.request("POST", "/v1/seal/sessions", Some(bearer), Some(&body(token)))
+    };
+    let token = token_by(&issuer);
+    assert_eq!(provision(&node.token, &token_by(&SigningKey::from_bytes(&[8; 32]))).status, 401, "forged");
+    let user = node.cli(&["token", "create", "--context", "workspace"]);
+    assert_eq!(provision(text(&user.stdout).trim(), &token).status, 403, "no operator");
+    let made = provision(&node.token, &token);
+    assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!(provision(&node.token, &token).status, 401, "twice");
+    let envelope = key.envelope(&token, &harmless(), SystemTime::now());
+    let answer = node.raw("POST", "/v1/seal/invoke", None, JSON, &envelope);
+    assert_eq!(answer.status, 200, "{}", answer.body);
 }

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use aegis_core::{Caller, Door, Tier, Violation, ViolationKind, event::Announcement};
+use aegis_core::{Caller, Door, Violation, ViolationKind, event::Announcement};
 use axum::{
     extract::State,
     http::HeaderMap,
@@ -71,5 +71,5 @@ async fn unwelcome(doors: &Doors, headers: &HeaderMap) {
 
 /// Operators see everything; others see their own tenant's calls.
 fn may_see(caller: &Caller, announcement: &Announcement) -> bool {
-    caller.tier == Tier::Operator || announcement.tenant.as_ref() == Some(&caller.tenant)
+    guard::is_operator(caller) || announcement.tenant.as_ref() == Some(&caller.tenant)
 }

@@ -115,7 +115,9 @@ fn describe(version: &str) -> Value {
                     "description": "Operators only: what a user of this security context sees."}],
                 "responses": {"200": ok("endpoints and tools"), "default": refusal}}},
             "/v1/seal/sessions": {"get": {"summary": "Sessions, newest first (operators)",
-                "responses": {"200": ok("sessions"), "default": refusal}}},
+                "responses": {"200": ok("sessions"), "default": refusal}},
+                "post": {"summary": "Take in a session whose token a trusted key signed (operators)",
+                    "responses": {"201": ok("the session"), "default": refusal}}},
             "/v1/seal/sessions/{id}": {
                 "parameters": [id("id")],
                 "get": {"summary": "One session (operators)", "responses": {"200": ok("the session"), "default": refusal}},

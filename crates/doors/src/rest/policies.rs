@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use aegis_core::{
-    Call, Caller, Door, Label, Tier, Timestamp, TrustClass, Violation, ViolationKind,
+    Call, Caller, Door, Label, Tier, Timestamp, TrustClass, Violation, ViolationKind, caller::AGENT_USER,
     config::security_context::OPERATOR_CONTEXT, nearest::suggestion,
 };
 use aegis_gates::policy::{Circumstances, SessionLabels};
@@ -102,10 +102,14 @@ fn caller(doors: &Doors, operator: &Caller, wanted: &Wanted) -> Result<Caller, V
         )
         .rule("spec.security_contexts"));
     }
-    let usual = if context == OPERATOR_CONTEXT { Tier::Operator } else { Tier::User };
+    // As a call of the same words would be made.
+    let (user, usual) = match context {
+        OPERATOR_CONTEXT => (operator.user.clone(), Tier::Operator),
+        _ => (AGENT_USER.into(), Tier::User),
+    };
     Ok(Caller {
         tenant: wanted.tenant.as_deref().map_or_else(|| operator.tenant.clone(), Into::into),
-        user: wanted.user.as_deref().map_or_else(|| operator.user.clone(), Into::into),
+        user: wanted.user.as_deref().map_or(user, Into::into),
         tier: wanted.tier.unwrap_or(usual),
         context: context.into(),
         credential: "explained".into(),

@@ -197,6 +197,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_the_node_can_not_do_is_its_own_fault() {
+        let violation = Violation::new(ViolationKind::InternalError, "the audit log can't be written");
+        let (status, value) = body(refusal(&violation, None, Some("1"))).await;
+        assert_eq!((status, &value["error"]["code"]), (500, &json!(-32603)));
+        assert_eq!(value["status"], "error");
+    }
+
+    #[tokio::test]
     async fn attestation_has_words_of_its_own() {
         let violation = Violation::new(ViolationKind::AttestationFailed, "who?");
         let (status, value) = body(not_attested(&violation, None, Some(3001))).await;

@@ -55,7 +55,7 @@ pub(crate) fn signed(doors: &Arc<Doors>) -> Router {
 pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
     Router::new()
         .route("/v1/seal/tools", get(tools::list))
-        .route("/v1/seal/sessions", get(sessions::list))
+        .route("/v1/seal/sessions", get(sessions::list).post(sessions::provision))
         .route("/v1/seal/sessions/{id}", get(sessions::show).delete(sessions::end))
         .route("/v1/seal/enrolments", get(enrolments::list).post(enrolments::create))
         .route("/v1/seal/enrolments/{id}", axum::routing::delete(enrolments::revoke))

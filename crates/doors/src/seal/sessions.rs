@@ -1,17 +1,19 @@
-//! `/v1/seal/sessions`: operators look at sessions and end them. `/v1/seal/rotate-keys`: a new key for tokens.
+//! `/v1/seal/sessions`: operators look at sessions, take in those of other issuers, and end them. `/v1/seal/rotate-keys`: a new key for tokens.
 
 use std::sync::Arc;
 
 use aegis_core::{
-    Event, Violation, ViolationKind,
+    Event, Secret, Tier, Violation, ViolationKind,
+    caller::AGENT_USER,
     event::EventName,
-    id::{SessionId, TenantId},
+    id::{ContextName, SessionId, TenantId},
 };
-use aegis_gates::identity::seal::{SealError, Session};
+use aegis_gates::identity::seal::{Provision, SealError, Session};
 use axum::{
     Json,
+    body::Bytes,
     extract::{Path, Query, State},
-    http::HeaderMap,
+    http::{HeaderMap, StatusCode},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -46,6 +48,55 @@ pub(super) async fn list(
     let sessions =
         doors.identity.seal().sessions(tenant.as_ref(), page.limit()).await.map_err(|error| fault(&error))?;
     Ok(Json(json!({"sessions": sessions})))
+}
+
+/// A session whose token somebody else has issued, under one of `spec.seal.trusted_keys`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Foreign {
+    security_token: String,
+    #[serde(alias = "public_key_b64")]
+    public_key: String,
+    user: Option<String>,
+    #[serde(default = "user_tier")]
+    tier: Tier,
+}
+
+fn user_tier() -> Tier {
+    Tier::User
+}
+
+pub(super) async fn provision(
+    State(doors): State<Arc<Doors>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Value>), Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let wanted: Foreign = serde_json::from_slice(&body)
+        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let new = Provision {
+        token: Secret::new(wanted.security_token),
+        public_key: wanted.public_key,
+        user: wanted.user.as_deref().unwrap_or(AGENT_USER).into(),
+        tier: wanted.tier,
+    };
+    let contexts = doors.plane.policy().contexts();
+    let version = |name: &ContextName| contexts.get(name.as_str()).map(|context| context.version.clone());
+    let session = doors
+        .identity
+        .seal()
+        .provision(&new, &operator, version)
+        .await
+        .map_err(|refusal| Refused::from(*refusal.violation))?;
+    let detail = Map::from_iter([("session".to_owned(), json!(session))]);
+    if let Err(violation) = note(&doors, Some(&operator), "seal-session-provisioned", detail).await {
+        // A session that the record does not know must not be usable.
+        let _ = doors.identity.seal().revoke_session(&session.id, "it could not be recorded").await;
+        return Err(violation.into());
+    }
+    let mut answer = json!(session);
+    answer["session_status"] = "Active".into();
+    Ok((StatusCode::CREATED, Json(answer)))
 }
 
 pub(super) async fn show(

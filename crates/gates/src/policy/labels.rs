@@ -32,7 +32,7 @@ const LONGEST_ORIGIN: usize = 256;
 /// Origins in all; when there are more, holders that were not seen lately keep their classes and lose these.
 const ALL_ORIGINS: usize = 100_000;
 /// Longer than any session can live unused.
-const SESSION_MEMORY: Duration = Duration::from_secs(48 * 3600);
+pub const SESSION_MEMORY: Duration = Duration::from_secs(48 * 3600);
 
 /// What a session has read so far, as far as rules look at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -62,6 +62,17 @@ impl SessionLabels {
         let untrusted = TrustClass::ALL.into_iter().filter(|class| *class != TrustClass::ControlTrusted);
         untrusted.for_each(|class| read.add(class, OTHERS.into()));
         read
+    }
+
+    fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        other.classes.iter().for_each(|class| {
+            if let Err(place) = both.classes.binary_search(class) {
+                both.classes.insert(place, *class);
+            }
+        });
+        both.sources.extend(other.sources.iter().cloned());
+        both
     }
 
     fn add(&mut self, class: TrustClass, source: Cow<'static, str>) {
@@ -164,17 +175,23 @@ impl LabelBook {
         if pages.by_holder.is_empty() && pages.unknown.is_none() {
             return Arc::clone(&self.nothing);
         }
-        let holder = Holder::of(caller);
-        match pages.by_holder.get(&holder) {
-            Some(page) if self.lives(&holder, page, now) => {
-                page.touched.fetch_max(now.millis(), Ordering::Relaxed);
-                Arc::clone(&page.labels)
-            }
-            _ => match &pages.unknown {
+        let own = self.living(&pages, &Holder::of(caller), now);
+        // A session begins with what its credential has read outside of any.
+        let before = caller.session.is_some().then(|| self.living(&pages, &Holder::credential(caller), now));
+        match (own, before.flatten()) {
+            (Some(own), Some(before)) if own != before => Arc::new(own.with(&before)),
+            (Some(labels), _) | (None, Some(labels)) => labels,
+            (None, None) => match &pages.unknown {
                 Some((labels, until)) if now < *until => Arc::clone(labels),
                 _ => Arc::clone(&self.nothing),
             },
         }
+    }
+
+    fn living(&self, pages: &Pages, holder: &Holder, now: Timestamp) -> Option<Arc<SessionLabels>> {
+        let page = pages.by_holder.get(holder).filter(|page| self.lives(holder, page, now))?;
+        page.touched.fetch_max(now.millis(), Ordering::Relaxed);
+        Some(Arc::clone(&page.labels))
     }
 
     /// The same with where it came from, for people. Bounded.
@@ -304,6 +321,11 @@ impl Holder {
             Some(session) => LabelHolder::Session(session.clone()),
             None => LabelHolder::Credential(caller.credential.clone()),
         };
+        Self { tenant: caller.tenant.clone(), who }
+    }
+
+    fn credential(caller: &Caller) -> Self {
+        let who = LabelHolder::Credential(caller.credential.clone());
         Self { tenant: caller.tenant.clone(), who }
     }
 }

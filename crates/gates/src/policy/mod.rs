@@ -32,7 +32,7 @@ pub use cedar::{
     SchemaError, Source, list_sources,
 };
 pub use contexts::{CompiledContext, ContextSet};
-pub use labels::{LabelBook, SessionLabels};
+pub use labels::{LabelBook, SESSION_MEMORY, SessionLabels};
 pub use rates::Charge;
 
 use cedar::Facts;

@@ -3,6 +3,7 @@
 use aegis_core::{
     ToolSpec, Violation, ViolationKind, VolumePath,
     config::{Capability, security_context::DenyTarget},
+    domain::{mapped_address, normal_host},
     path::BadPath,
     tool::Target,
 };
@@ -126,7 +127,7 @@ fn host_of(text: &str) -> Result<String, String> {
         return Err(format!("the scheme must be http or https, not {}", url.scheme()));
     }
     match url.host_str() {
-        Some(host) if !host.is_empty() => Ok(aegis_core::domain::normal_host(host)),
+        Some(host) if !host.is_empty() => Ok(mapped_address(host).unwrap_or_else(|| normal_host(host))),
         _ => Err("it names no host".into()),
     }
 }

@@ -97,10 +97,10 @@ async fn forged_tokens_and_other_algorithms() {
         ("a.b.c".into(), INVALID),
         ("..".into(), INVALID),
         (format!("{}.x", client.token()), INVALID),
-        // These could be ours by their looks; no session has them.
-        (forged(&header, &claims), UNKNOWN),
-        (forged(&with("alg", json!("RS256")), &claims), UNKNOWN),
-        (format!("{}.{}.{signature}", encode(&header), encode(&operator)), UNKNOWN),
+        // These could be ours by their looks; our key did not sign them.
+        (forged(&header, &claims), INVALID),
+        (forged(&with("alg", json!("RS256")), &claims), INVALID),
+        (format!("{}.{}.{signature}", encode(&header), encode(&operator)), INVALID),
     ];
     for (token, expected) in cases {
         // The client's own key signs, so that nothing but the token is wrong.

@@ -22,7 +22,7 @@ pub use aegis_core::approval::{
     Approval, ApprovalOutcome, ApprovalState, Ask, Asker, PastDecision, Preview, Standing,
 };
 use aegis_core::{
-    Caller, Event, Outcome, Timestamp, Violation, ViolationKind,
+    Caller, Event, Outcome, Tier, Timestamp, Violation, ViolationKind,
     approval::{Pending, Previews},
     config::ApprovalsConfig,
     event::EventName,
@@ -112,6 +112,7 @@ pub struct Approvals {
     registry: Registry,
     policy: Arc<PolicyGate>,
     gate: ApprovalGate,
+    standing_turn: tokio::sync::Mutex<()>,
     sessions: Arc<dyn Sessions>,
     previews: Arc<dyn Previews>,
     config: ApprovalsConfig,
@@ -129,6 +130,7 @@ impl Approvals {
             registry: parts.registry.clone(),
             policy: Arc::clone(&parts.policy),
             gate: ApprovalGate::default(),
+            standing_turn: tokio::sync::Mutex::default(),
             sessions: Arc::clone(&parts.sessions),
             previews: Arc::clone(&parts.previews),
             config: parts.approvals.clone(),
@@ -170,10 +172,16 @@ impl Approvals {
             }
             return Ok(approval.for_requester());
         }
-        match self.is_approver_of(&approval.caller.tenant, caller) {
-            true => Ok(approval),
-            false => Err(not_found(id)),
+        if !self.is_approver_of(&approval.caller.tenant, caller) {
+            return Err(not_found(id));
         }
+        // An agent that looks at a result has read it. An operator is no agent, and has nobody to ask.
+        if caller.tier != Tier::Operator
+            && let Some(ApprovalOutcome::Ran { label, .. }) = &approval.outcome
+        {
+            self.policy.observe(caller, label).await.map_err(|error| unusable(&error))?;
+        }
+        Ok(approval)
     }
 
     /// The result of a call that waited, as the call itself would have answered; `None` while it is open. For the
@@ -223,23 +231,28 @@ impl Approvals {
         };
         let approve = outcome.is_none();
         let row = DecisionRow { id: id.clone(), approve, by: approver.clone(), reason, outcome };
-        let approval = match self.registry.decide_approval(row).await.map_err(|error| unusable(&error))? {
-            Decided::Now(approval) => *approval,
-            Decided::Already(approval) => return Ok(*approval),
-            Decided::Otherwise(approval) => return Err(decided_otherwise(&approval)),
-            Decided::Late(approval) => return Err(expired(&approval)),
-            Decided::Unknown => return Err(not_found(id)),
-        };
-        // From here on nobody may leave half-way: the caller's connection may go at any moment.
+        // Nobody may leave half-way: the approver's connection may go at any moment, and what was approved must run.
         let deciding = {
-            let (approval, plane) = (approval.clone(), Arc::clone(&plane));
-            async move { plane.approvals().decided(&plane, approval).await }
+            let plane = Arc::clone(&plane);
+            async move { plane.approvals().take_decision(&plane, row).await }
         };
         plane
             .work
             .spawn(deciding)
             .await
             .unwrap_or_else(|error| Err(Violation::new(ViolationKind::InternalError, error.to_string())))
+    }
+
+    async fn take_decision(&self, plane: &Arc<Plane>, row: DecisionRow) -> Result<Approval, Violation> {
+        let id = row.id.clone();
+        let approval = match self.registry.decide_approval(row).await.map_err(|error| unusable(&error))? {
+            Decided::Now(approval) => *approval,
+            Decided::Already(approval) => return Ok(*approval),
+            Decided::Otherwise(approval) => return Err(decided_otherwise(&approval)),
+            Decided::Late(approval) => return Err(expired(&approval)),
+            Decided::Unknown => return Err(not_found(&id)),
+        };
+        self.decided(plane, approval).await
     }
 
     /// Records a decision and lets it take effect.

@@ -33,7 +33,16 @@ impl Plane {
             Err(violation) => return self.refuse(draft, violation, answer).await,
         };
         let result = match parked {
-            Kept::Waits(approval) => Ok(Done::waiting(approval)),
+            Kept::Waits(approval) => {
+                // The first call's record comes at its end; one that only repeats the question ends here.
+                if approval.call != draft.call()
+                    && let Err(error) = self.audit().record(&draft.repeated(&approval.id)).await
+                {
+                    let _ = answer.send(Err(unrecordable(&error)));
+                    return;
+                }
+                Ok(Done::waiting(approval))
+            }
             Kept::Ended(approval) => {
                 draft.verdict(GateVerdict::pass(Gate::Approval).by(format!("the answer of {}", approval.id)));
                 match self.remembered(&caller, result_of(*approval)).await {

@@ -141,7 +141,10 @@ impl Approvals {
     async fn check_credential(&self, approval: &Approval) -> Result<(), Violation> {
         let caller = &approval.caller;
         if caller.door == Door::Seal {
-            return match caller.session.as_ref().is_some_and(|session| self.sessions.is_live(session)) {
+            let (sessions, session) = (Arc::clone(&self.sessions), caller.session.clone());
+            // It looks into the store.
+            let live = tokio::task::spawn_blocking(move || session.is_some_and(|id| sessions.is_live(&id)));
+            return match live.await.unwrap_or(false) {
                 true => Ok(()),
                 false => Err(void("the session that asked has ended")),
             };

@@ -1,6 +1,6 @@
 //! Approvals that stand for a while: made by an approver, seen and taken back by approvers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
     Caller, Timestamp, Violation, ViolationKind,
@@ -16,6 +16,7 @@ use super::{
     rights::{no_approver, not_for_oneself},
     unusable,
 };
+use crate::pipeline::Plane;
 
 /// The longest that one stands.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -70,8 +71,16 @@ impl Approvals {
             revoked: None,
             revoked_by: None,
         };
+        let settling = {
+            let plane = Arc::clone(&plane);
+            async move { plane.approvals().settle(&plane, standing).await }
+        };
+        seen_through(&plane, settling).await
+    }
+
+    async fn settle(&self, plane: &Plane, standing: Standing) -> Result<Standing, Violation> {
         // Written down first: what is in force has been recorded.
-        plane.note(record("approval-standing", approver, &standing)).await?;
+        plane.note(record("approval-standing", &standing.created_by, &standing)).await?;
         self.registry.add_standing(standing.clone()).await.map_err(|error| unusable(&error))?;
         self.load_standing().await?;
         Ok(standing)
@@ -97,12 +106,28 @@ impl Approvals {
                 ViolationKind::ApprovalNotFound,
                 format!("there is no standing approval `{shown}`"),
             )
-            .hint("`aegis approvals list --standing` shows those there are"));
+            .hint("`aegis approvals standing` shows those there are"));
         };
+        let revoking = {
+            let (plane, approver) = (Arc::clone(&plane), approver.clone());
+            async move { plane.approvals().take_back(&plane, standing, &approver).await }
+        };
+        seen_through(&plane, revoking).await
+    }
+
+    async fn take_back(
+        &self,
+        plane: &Plane,
+        standing: Standing,
+        approver: &Caller,
+    ) -> Result<Standing, Violation> {
         if standing.revoked.is_some() {
+            // Whoever revoked it may not have come so far as to put it out of force.
+            self.load_standing().await?;
             return Ok(standing);
         }
-        let revoked = self.registry.revoke_standing(id, approver).await.map_err(|error| unusable(&error))?;
+        let revoked =
+            self.registry.revoke_standing(&standing.id, approver).await.map_err(|error| unusable(&error))?;
         self.load_standing().await?;
         let revoked = revoked.unwrap_or(standing);
         plane.note(record("approval-standing-revoked", approver, &revoked)).await?;
@@ -111,10 +136,24 @@ impl Approvals {
 
     /// Puts the rows of the registry in force.
     pub(super) async fn load_standing(&self) -> Result<(), Violation> {
+        // One at a time: an older look must not replace what a newer one found.
+        let _turn = self.standing_turn.lock().await;
         let rows = self.standing(None, usize::MAX).await?;
         self.gate.replace(rows);
         Ok(())
     }
+}
+
+/// Ends what was begun, also when the connection that asked for it is gone.
+async fn seen_through<T: Send + 'static>(
+    plane: &Plane,
+    work: impl Future<Output = Result<T, Violation>> + Send + 'static,
+) -> Result<T, Violation> {
+    plane
+        .work
+        .spawn(work)
+        .await
+        .unwrap_or_else(|error| Err(Violation::new(ViolationKind::InternalError, error.to_string())))
 }
 
 fn record(action: &str, by: &Caller, standing: &Standing) -> NodeRecord {

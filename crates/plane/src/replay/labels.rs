@@ -8,7 +8,7 @@ use std::{
 };
 
 use aegis_core::{Label, Timestamp, TrustClass};
-use aegis_gates::policy::SessionLabels;
+use aegis_gates::policy::{SESSION_MEMORY, SessionLabels};
 
 use super::past::{Glance, GlanceAtCaller, GlanceAtLabel};
 
@@ -16,8 +16,6 @@ use super::past::{Glance, GlanceAtCaller, GlanceAtLabel};
 const MOST_SESSIONS: usize = 200_000;
 /// Classes and sources told apart for one session.
 const MOST_LABELS: usize = 32;
-/// As the node has it for sessions that are never ended.
-const SESSION_MEMORY: Duration = Duration::from_secs(48 * 3600);
 
 /// Walks along with the records.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use aegis_core::{
 use aegis_gates::{
     ArgumentsGate, PolicyGate,
     approval::reasons,
-    policy::{Circumstances, SessionLabels},
+    policy::{Circumstances, SESSION_MEMORY, SessionLabels},
 };
 use aegis_routes::Catalog;
 use aegis_stores::audit::{LogReader, ReadError};
@@ -70,7 +70,8 @@ impl<'a> Replay<'a> {
     /// Decides every call since then again. Blocks.
     pub fn run(&self, log: &LogReader, since: Option<Timestamp>) -> Result<Report, ReadError> {
         // What was read shortly before still counts.
-        let begin = since.map_or(Ok(0), |since| log.before(since.minus(self.label_memory)))?;
+        let begin =
+            since.map_or(Ok(0), |since| log.before(since.minus(self.label_memory.max(SESSION_MEMORY))))?;
         let (full, batches) = sync_channel(QUEUED);
         let batches = Mutex::new(batches);
         thread::scope(|scope| {

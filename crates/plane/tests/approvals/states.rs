@@ -55,6 +55,10 @@ async fn the_same_call_is_one_question() {
     let stage = Stage::new().await;
     let first = stage.ask("one").await;
     assert_eq!(stage.ask("one").await.id, first.id);
+    let repeated = stage.calls().await;
+    assert_eq!(repeated.len(), 1, "asking again is a call of its own, and leaves its record");
+    assert!(matches!(&repeated[0].result, CallResult::Refused { kind, .. } if kind == "ApprovalPending"));
+    assert_ne!(repeated[0].call, first.call);
     let other = stage.ask("two").await;
     assert_ne!(other.id, first.id);
     // Another credential of the same person is another requester.
@@ -63,6 +67,27 @@ async fn the_same_call_is_one_question() {
     assert_ne!(theirs.pending.unwrap().id, first.id);
     let all = stage.plane.approvals().list(&ApprovalFilter { limit: 10, ..ApprovalFilter::default() }).await;
     assert_eq!(all.unwrap().len(), 3);
+}
+
+/// Wherever the approver's connection breaks, what was approved runs, or can be approved again.
+#[tokio::test]
+async fn an_approver_who_hangs_up_leaves_nothing_stuck() {
+    let stage = Stage::new().await;
+    for polls in 0..12 {
+        let asked = stage.ask(&format!("deed {polls}")).await;
+        let approver = operator();
+        let mut deciding = Box::pin(stage.plane.approvals().decide(&asked.id, Decision::Approve, &approver));
+        for _ in 0..polls {
+            if futures::poll!(&mut deciding).is_ready() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(deciding);
+        stage.approve(&asked.id).await.unwrap();
+        assert_eq!(stage.settled(&asked.id).await.state, ApprovalState::Executed, "{polls}");
+    }
+    assert_eq!(stage.deeds().len(), 12);
 }
 
 #[tokio::test]

@@ -130,12 +130,6 @@ fn part<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, TokenFault> {
     serde_json::from_slice(&json).map_err(|_| TokenFault::Unreadable)
 }
 
-/// What is wrong with a token at first sight. Costs no signature check.
-pub fn glance(token: &str, ring: &Ring) -> Result<(), TokenFault> {
-    let parts = Parts::of(token)?;
-    ring.find(&parts.kid).map(|_| ()).ok_or(TokenFault::UnknownKey)
-}
-
 /// The claims of a token that is good at this second.
 pub fn verify(token: &str, ring: &Ring, terms: &Terms, now: u64) -> Result<Claims, TokenFault> {
     let parts = Parts::of(token)?;

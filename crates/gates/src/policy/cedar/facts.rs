@@ -7,7 +7,7 @@ use std::{
 
 use aegis_core::{
     Caller, Door, Timestamp, VolumePath,
-    domain::normal_host,
+    domain::{mapped_address, normal_host},
     id::{ContextName, CredentialId, TenantId, UserId},
     tool::Target,
 };
@@ -250,7 +250,8 @@ fn normal_arguments(tool: &PolicedTool, arguments: &Map<String, Value>) -> Optio
 /// that, are gone.
 fn normal_url(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
-    let host = normal_host(url.host_str()?);
+    let host = url.host_str()?;
+    let host = mapped_address(host).unwrap_or_else(|| normal_host(host));
     url.set_host(Some(&host)).ok()?;
     url.set_username("").ok()?;
     url.set_password(None).ok()?;

@@ -43,6 +43,8 @@ pub struct Rule {
     pub text: String,
     #[serde(skip)]
     pub(super) asker: Asker,
+    #[serde(skip)]
+    pub(super) reads_session: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -224,6 +226,7 @@ fn compile(
         reads: (!reads.all_arguments).then(|| reads.arguments.iter().cloned().collect()),
         text: written.to_owned(),
         asker,
+        reads_session: reads.session,
     };
     Ok(Compiled { rule, reads, matcher })
 }

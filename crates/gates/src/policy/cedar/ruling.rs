@@ -93,7 +93,9 @@ impl Ruling {
 }
 
 fn ask(rule: &Rule) -> Ask {
-    Ask { by: rule.asker, rule: rule.place(), reason: rule.reason.clone() }
+    // Whoever wrote the rule: what asks because of what was read is not settled by an approval of something else.
+    let by = if rule.reads_session { Asker::Labels } else { rule.asker };
+    Ask { by, rule: rule.place(), reason: rule.reason.clone() }
 }
 
 fn forbids(tool: &str, rule: &Rule) -> Violation {
