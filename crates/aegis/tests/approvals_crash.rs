@@ -146,7 +146,10 @@ impl People {
             // Asked before, its answer lost, and decided since: the call itself tells which request that was.
             let id = match status {
                 202 => answer["result"]["approvalRequestId"].as_str().map(str::to_owned),
-                _ => self.find(number),
+                _ => match self.find(number) {
+                    Some(found) => found,
+                    None => return,
+                },
             };
             let id = id.unwrap_or_else(|| panic!("{number}: {status} {answer}"));
             self.known.asked.lock().unwrap().insert(number, id);
@@ -154,10 +157,12 @@ impl People {
         }
     }
 
-    fn find(&self, number: usize) -> Option<String> {
+    /// `None` when the node is gone.
+    fn find(&self, number: usize) -> Option<Option<String>> {
         let (_, all) = self.request("GET", "/v1/approvals?limit=1000", &self.requester, None)?;
         let own = |approval: &&Value| approval["arguments"]["path"] == format!("f{number}.txt");
-        Some(all["approvals"].as_array()?.iter().find(own)?["id"].as_str()?.to_owned())
+        let found = all["approvals"].as_array().into_iter().flatten().find(own);
+        Some(found.and_then(|approval| approval["id"].as_str()).map(str::to_owned))
     }
 
     fn decide(&self, approver: usize) {
