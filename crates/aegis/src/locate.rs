@@ -65,6 +65,14 @@ pub fn running(data: &Path) -> Option<NodeFile> {
     paths.in_use().then_some(node)
 }
 
+/// A client of the node that runs on this data directory; without one, `what` says why there must be.
+pub fn client_of_running(global: &Global, acting: &Acting, what: &str) -> anyhow::Result<Client> {
+    let data = data_dir(global)?;
+    let running = running(&data)
+        .with_context(|| format!("no node runs on {}; {what}: start it with `aegis up`", data.display()))?;
+    client(&data, &running, acting)
+}
+
 /// A client of the running node, acting as the flags say.
 pub fn client(data: &Path, node: &NodeFile, acting: &Acting) -> anyhow::Result<Client> {
     let token = match &acting.token {

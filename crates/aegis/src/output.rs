@@ -6,6 +6,8 @@ use aegis_core::{Violation, violation::Layer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::{cli::Global, client::Answer};
+
 /// Exit codes that scripts can rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -96,6 +98,22 @@ pub fn json_pretty(value: &Value) {
     for line in format!("{value:#}").lines() {
         say!("{}", harmless(line));
     }
+}
+
+/// A member that is text, as it may be shown in a terminal.
+pub fn text(value: &Value) -> String {
+    harmless(value.as_str().unwrap_or_default()).into_owned()
+}
+
+/// Shows the node's answer, in JSON or as `show` does, or why there is none.
+pub fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
+    match answer {
+        Answer::Ok(value) if global.json => json_line(&value),
+        Answer::Ok(value) => show(&value),
+        Answer::ToolFailed(_) => return Ok(Ending::Failed),
+        Answer::Refused(violation) => return Ok(refusal(&violation, global.json)),
+    }
+    Ok(Ending::Done)
 }
 
 /// Tells why a call was refused, and ends accordingly.

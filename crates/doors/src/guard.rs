@@ -220,6 +220,12 @@ pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -
     Ok(caller)
 }
 
+/// The caller of a plain request, in the context that it may have chosen.
+pub(crate) async fn identified(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
+    let caller = caller(doors, headers, Door::Rest, None).await?;
+    narrowed(doors, caller, headers)
+}
+
 /// As [`caller`], for operations that only operators may do.
 pub(crate) async fn operator(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
     let caller = caller(doors, headers, Door::Rest, None).await?;

@@ -9,7 +9,7 @@ use crate::{
     backend::Backend,
     cli::{Context, Global},
     client::Answer,
-    output::{self, Ending, harmless, json_line, say, say_part, table},
+    output::{self, Ending, harmless, json_line, say, say_part, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Context) -> anyhow::Result<Ending> {
@@ -239,8 +239,4 @@ fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending 
         }
     }
     Ending::Done
-}
-
-fn text(value: &Value) -> String {
-    harmless(value.as_str().unwrap_or_default()).into_owned()
 }

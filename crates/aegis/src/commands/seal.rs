@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use aegis_core::{Violation, ViolationKind};
 use aegis_seal_client::{Client as SealClient, Error, Refused};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Map, Value, json};
 
 use super::call::urlencoded;
@@ -10,7 +10,7 @@ use crate::{
     cli::{Acting, Global, Seal},
     client::{Answer, Client},
     locate,
-    output::{self, Ending, json_line, say, table},
+    output::{Ending, finish, say, table, text},
 };
 
 /// For calls: the node's own limit ends them much earlier.
@@ -84,24 +84,7 @@ pub(super) async fn run(global: &Global, command: &Seal) -> anyhow::Result<Endin
 
 /// Enrolments and sessions are the running node's business: it has them in memory and must hear of a change at once.
 fn client(global: &Global) -> anyhow::Result<Client> {
-    let data = locate::data_dir(global)?;
-    let running = locate::running(&data).with_context(|| {
-        format!(
-            "no node runs on {}; workloads attest to a running one: start it with `aegis up`",
-            data.display()
-        )
-    })?;
-    locate::client(&data, &running, &Acting::default())
-}
-
-fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
-    match answer {
-        Answer::Ok(value) if global.json => json_line(&value),
-        Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ok(Ending::Failed),
-        Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
-    }
-    Ok(Ending::Done)
+    locate::client_of_running(global, &Acting::default(), "workloads attest to a running one")
 }
 
 fn enrolment(row: &Value) -> [String; 8] {
@@ -129,10 +112,6 @@ fn state(row: &Value) -> String {
 
 fn words(list: &Value) -> String {
     list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ")
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// A call in a signed envelope, as an agent would make it: a key for this one call, a session, the call.

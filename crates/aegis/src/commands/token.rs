@@ -1,12 +1,11 @@
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::call::urlencoded;
 use crate::{
     cli::{Acting, Global, Token},
-    client::{Answer, Client},
+    client::Client,
     locate,
-    output::{self, Ending, json_line, say, table},
+    output::{Ending, finish, say, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Ending> {
@@ -49,24 +48,7 @@ pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Endi
 
 /// Tokens are the running node's business: it has them in memory and must hear of a revocation at once.
 fn client(global: &Global) -> anyhow::Result<Client> {
-    let data = locate::data_dir(global)?;
-    let running = locate::running(&data).with_context(|| {
-        format!(
-            "no node runs on {}; tokens are made and revoked by a running one: start it with `aegis up`",
-            data.display()
-        )
-    })?;
-    locate::client(&data, &running, &Acting::default())
-}
-
-fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
-    match answer {
-        Answer::Ok(value) if global.json => json_line(&value),
-        Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ok(Ending::Failed),
-        Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
-    }
-    Ok(Ending::Done)
+    locate::client_of_running(global, &Acting::default(), "tokens are made and revoked by a running one")
 }
 
 fn row(token: &Value) -> [String; 7] {
@@ -78,8 +60,4 @@ fn row(token: &Value) -> [String; 7] {
     let [id, user, tenant, tier, context] =
         ["id", "user", "tenant", "tier", "context"].map(|member| text(&token[member]));
     [id, user, tenant, tier, context, state, text(&token["note"])]
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
-    Approval, ApprovalState, Caller, Door, Timestamp, Violation, ViolationKind, approval::Standing,
-    id::ApprovalId, quantity::Span,
+    Approval, ApprovalState, Timestamp, Violation, ViolationKind, approval::Standing, id::ApprovalId,
+    quantity::Span,
 };
 use aegis_plane::approvals::{ApprovalFilter, Decision, NewStanding};
 use axum::{
@@ -78,7 +78,7 @@ pub(super) async fn list(
     Query(page): Query<Page>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let state = page
         .state
         .as_deref()
@@ -111,7 +111,7 @@ pub(super) async fn show(
     Query(patience): Query<Patience>,
     headers: HeaderMap,
 ) -> Result<Json<Approval>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let wait = patience
         .wait
         .as_deref()
@@ -153,7 +153,7 @@ async fn decide(
     headers: &HeaderMap,
     decision: Decision,
 ) -> Result<Json<Approval>, Refused> {
-    let caller = identified(doors, headers).await?;
+    let caller = guard::identified(doors, headers).await?;
     let (id, approvals) = (ApprovalId::new(id), doors.plane.approvals());
     // Whoever may not know of it hears the same as about one that does not exist.
     approvals.view(&id, &caller).await?;
@@ -166,7 +166,7 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Approval>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let cancelled = doors.plane.approvals().cancel(&ApprovalId::new(id), &caller).await;
     cancelled.map(|approval| Json(approval.for_requester())).map_err(too_late)
 }
@@ -184,7 +184,7 @@ pub(super) async fn always(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Standing>), Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let wanted: WantedStanding = parsed(&body)?;
     let new = NewStanding {
         tool: wanted.tool,
@@ -204,7 +204,7 @@ pub(super) async fn standing(
     Query(page): Query<StandingPage>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let approvals = doors.plane.approvals();
     if !approvals.is_approver_of(&caller.tenant, &caller) {
         return Err(
@@ -222,7 +222,7 @@ pub(super) async fn revoke(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Standing>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let revoked = doors.plane.approvals().revoke_standing(&id, &caller).await?;
     Ok(Json(revoked))
 }
@@ -248,11 +248,6 @@ pub(super) async fn page(Path(id): Path<String>) -> Response {
         (header::CACHE_CONTROL, "no-store"),
     ];
     (headers, page).into_response()
-}
-
-async fn identified(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
-    let caller = guard::caller(doors, headers, Door::Rest, None).await?;
-    guard::narrowed(doors, caller, headers)
 }
 
 fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Violation> {

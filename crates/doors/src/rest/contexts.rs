@@ -14,25 +14,18 @@ use axum::{
     body::Bytes,
     extract::{Path, Query, State},
     http::{HeaderMap, StatusCode},
-    response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Doors, guard, wire};
+use crate::{
+    Doors,
+    guard::{self, Refused},
+};
 
 const MOST_VERSIONS: usize = 1000;
 /// Mistakes told in one refusal.
 const MOST_MISTAKES: usize = 10;
-
-/// Why a context was not shown or changed, with the status that says so.
-pub(crate) struct Refused(Violation, Option<StatusCode>);
-
-impl From<Violation> for Refused {
-    fn from(violation: Violation) -> Self {
-        Self(violation, None)
-    }
-}
 
 impl From<ContextError> for Refused {
     fn from(error: ContextError) -> Self {
@@ -57,15 +50,9 @@ impl From<ContextError> for Refused {
             }
             _ => violation,
         };
-        Self(violation, status)
-    }
-}
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        match self.1 {
-            Some(status) => wire::refusal_with_status(&self.0, status),
-            None => wire::refusal(&self.0),
+        match status {
+            Some(status) => Self::with_status(violation, status),
+            None => violation.into(),
         }
     }
 }

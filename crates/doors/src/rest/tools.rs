@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use aegis_core::{Call, Caller, Door, Violation, ViolationKind, tool::Directory};
+use aegis_core::{Call, Violation, ViolationKind, tool::Directory};
 use aegis_plane::Done;
 use axum::{
     Json,
@@ -25,7 +25,7 @@ pub(super) async fn list(
     State(doors): State<Arc<Doors>>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let tools = doors.plane.visible(&caller);
     Ok(Json(json!({"total": tools.len(), "tools": tools})))
 }
@@ -35,7 +35,7 @@ pub(super) async fn show(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let visible = doors.plane.visible(&caller);
     match visible.iter().find(|tool| tool.names().any(|known| known == name)) {
         Some(tool) => Ok(Json(json!(tool))),
@@ -63,7 +63,7 @@ pub(super) async fn call(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refused> {
-    let caller = identified(&doors, &headers).await?;
+    let caller = guard::identified(&doors, &headers).await?;
     let arguments = object(&body)?;
     let cancel = CancellationToken::new();
     let _gone = cancel.clone().drop_guard();
@@ -98,11 +98,6 @@ fn answer(call: String, done: &Done) -> Response {
         response.headers_mut().insert(header::LOCATION, place);
     }
     response
-}
-
-async fn identified(doors: &Doors, headers: &HeaderMap) -> Result<Caller, Violation> {
-    let caller = guard::caller(doors, headers, Door::Rest, None).await?;
-    guard::narrowed(doors, caller, headers)
 }
 
 fn object(body: &[u8]) -> Result<Map<String, Value>, Violation> {

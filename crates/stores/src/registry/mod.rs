@@ -4,6 +4,7 @@ mod applied;
 mod approval_rows;
 mod approvals;
 mod cache;
+mod mint;
 mod operator;
 mod policy;
 mod seal;

@@ -5,16 +5,12 @@ use aegis_core::{
     caller::Tier,
     id::{ContextName, CredentialId, TenantId, UserId, is_dns_label},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
-use super::RegistryError;
+use super::{RegistryError, mint};
 
 /// How every token begins, so that people and scanners know one when they see it.
 const PREFIX: &str = "aegis_";
-/// 32 random bytes in base64url.
-const RANDOM: usize = 43;
 
 /// What an operator decides about a new token. Nothing of it can be chosen by its bearer.
 #[derive(Debug, Clone)]
@@ -100,10 +96,7 @@ pub(super) struct TokenHash(pub(super) [u8; 32]);
 impl TokenHash {
     /// None for text that can't be a token, which then costs no lookup.
     pub(super) fn of(text: &str) -> Option<Self> {
-        let random = text.strip_prefix(PREFIX)?;
-        let shaped = random.len() == RANDOM
-            && random.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        shaped.then(|| Self(Sha256::digest(text).into()))
+        mint::hash_of(PREFIX, text).map(Self)
     }
 }
 
@@ -115,16 +108,11 @@ impl fmt::Debug for TokenHash {
 
 /// A new token and its hash.
 pub(super) fn fresh_secret() -> Result<(Secret, TokenHash), RegistryError> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(RegistryError::Randomness)?;
-    let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
-    let hash = TokenHash(Sha256::digest(&text).into());
-    Ok((Secret::new(text), hash))
+    let (secret, hash) = mint::secret(PREFIX)?;
+    Ok((secret, TokenHash(hash)))
 }
 
 /// The public handle of a new token. It has nothing to do with the token's own text.
 pub(super) fn fresh_id() -> Result<CredentialId, RegistryError> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(RegistryError::Randomness)?;
-    Ok(CredentialId::new(format!("tok_{:016x}", u64::from_be_bytes(random))))
+    mint::handle("tok_")
 }

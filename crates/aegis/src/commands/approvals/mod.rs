@@ -15,7 +15,7 @@ use crate::{
     cli::{Acting, Always, Approvals, Global},
     client::{Answer, Client},
     locate,
-    output::{self, Ending, harmless, json_line, say, say_part, table},
+    output::{self, Ending, finish, harmless, json_line, say, say_part, table, text},
 };
 
 /// How much of a pattern a table shows.
@@ -74,14 +74,7 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
 
 /// Approvals are the running node's business: it holds what waits, and runs what was approved.
 fn client(global: &Global, acting: &Acting) -> anyhow::Result<Client> {
-    let data = locate::data_dir(global)?;
-    let running = locate::running(&data).with_context(|| {
-        format!(
-            "no node runs on {}; approvals are decided at a running one: start it with `aegis up`",
-            data.display()
-        )
-    })?;
-    locate::client(&data, &running, acting)
+    locate::client_of_running(global, acting, "approvals are decided at a running one")
 }
 
 fn path(id: &str) -> String {
@@ -241,18 +234,4 @@ fn clipped(text: &str) -> String {
 
 fn rows(found: &Value, member: &str) -> Vec<Value> {
     found[member].as_array().cloned().unwrap_or_default()
-}
-
-fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
-    match answer {
-        Answer::Ok(value) if global.json => json_line(&value),
-        Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ok(Ending::Failed),
-        Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
-    }
-    Ok(Ending::Done)
-}
-
-fn text(value: &Value) -> String {
-    harmless(value.as_str().unwrap_or_default()).into_owned()
 }

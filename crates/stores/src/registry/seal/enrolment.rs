@@ -5,16 +5,12 @@ use aegis_core::{
     caller::Tier,
     id::{ContextName, CredentialId, TenantId, UserId, is_dns_label},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
-use crate::registry::RegistryError;
+use crate::registry::{RegistryError, mint};
 
 /// How every workload id begins.
 const PREFIX: &str = "wl_";
-/// 32 random bytes in base64url.
-const RANDOM: usize = 43;
 
 /// The most contexts that one enrolment names.
 const MOST_CONTEXTS: usize = 32;
@@ -119,10 +115,7 @@ pub struct WorkloadHash(pub(super) [u8; 32]);
 impl WorkloadHash {
     /// None for text that can't be a workload id, which then costs no lookup.
     pub fn of(text: &str) -> Option<Self> {
-        let random = text.strip_prefix(PREFIX)?;
-        let shaped = random.len() == RANDOM
-            && random.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        shaped.then(|| Self(Sha256::digest(text).into()))
+        mint::hash_of(PREFIX, text).map(Self)
     }
 }
 
@@ -134,16 +127,11 @@ impl std::fmt::Debug for WorkloadHash {
 
 /// A new workload id and its hash.
 pub(super) fn fresh_workload() -> Result<(Secret, WorkloadHash), RegistryError> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(RegistryError::Randomness)?;
-    let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
-    let hash = WorkloadHash(Sha256::digest(&text).into());
-    Ok((Secret::new(text), hash))
+    let (secret, hash) = mint::secret(PREFIX)?;
+    Ok((secret, WorkloadHash(hash)))
 }
 
 /// The public handle of a new enrolment. It has nothing to do with the workload id.
 pub(super) fn fresh_id() -> Result<CredentialId, RegistryError> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(RegistryError::Randomness)?;
-    Ok(CredentialId::new(format!("enr_{:016x}", u64::from_be_bytes(random))))
+    mint::handle("enr_")
 }
