@@ -120,6 +120,18 @@ impl PipedServer {
         }
     }
 
+    /// One call, whose answer holds `expected`.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value, expected: &str) -> anyhow::Result<()> {
+        self.send("tools/call", &json!({"name": tool, "arguments": arguments}))?;
+        let mut line = String::new();
+        self.receive(&mut line)?;
+        if line.contains(expected) {
+            Ok(())
+        } else {
+            bail!("{} did not answer as expected: {line}", self.name)
+        }
+    }
+
     fn send(&mut self, method: &str, params: &Value) -> anyhow::Result<()> {
         self.sent += 1;
         self.write(&json!({"jsonrpc": "2.0", "id": self.sent, "method": method, "params": params}))

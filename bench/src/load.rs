@@ -23,6 +23,12 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("the runtime did not start")
 }
 
+/// Waits, and does nothing else.
+pub(crate) fn pause(time: Duration) -> anyhow::Result<()> {
+    runtime()?.block_on(async { tokio::time::sleep(time).await });
+    Ok(())
+}
+
 /// Calls for `time` over `connections`, which take turns at `requests`: with as many requests as connections, each
 /// connection keeps to its own.
 #[derive(Debug)]

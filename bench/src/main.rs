@@ -11,11 +11,13 @@ mod load;
 mod machine;
 mod node;
 mod page;
+mod peers;
 mod process;
 mod records;
 mod ripgrep;
 mod rounds;
 mod seal_gate;
+mod stdio_echo;
 mod table;
 mod tokens;
 mod tree;
@@ -65,6 +67,8 @@ enum Role {
 enum Yardstick {
     /// A bare MCP server whose one tool answers with a fixed text
     Echo,
+    /// An MCP server on standard input and output whose one tool gives its text back
+    StdioEcho,
     /// A handler that verifies signatures by this key and answers with the text of a file
     Seal { key: String, answer: PathBuf },
 }
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match &cli.role {
         Some(Role::Yardstick(Yardstick::Echo)) => echo::serve().map(|()| true),
+        Some(Role::Yardstick(Yardstick::StdioEcho)) => stdio_echo::serve().map(|()| true),
         Some(Role::Yardstick(Yardstick::Seal { key, answer })) => {
             bare_seal::serve(key, answer).map(|()| true)
         }

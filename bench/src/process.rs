@@ -52,10 +52,7 @@ impl Server {
     }
 
     pub(crate) fn resident_mebibytes(&self) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kibibytes / 1024.0)
+        resident_mebibytes(self.child.id())
     }
 
     /// Asks it to stop, as a service manager would, and waits.
@@ -73,6 +70,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub(crate) fn resident_mebibytes(pid: u32) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes / 1024.0)
 }
 
 fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {

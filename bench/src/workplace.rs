@@ -39,6 +39,10 @@ impl Workplace {
         self.directory.path()
     }
 
+    pub(crate) fn aegis_path(&self) -> &Path {
+        &self.aegis
+    }
+
     /// The binary, without anything that the person who measures has set for their own node.
     pub(crate) fn aegis(&self) -> Command {
         let mut command = Command::new(&self.aegis);

@@ -7,13 +7,16 @@ mod flat;
 mod glob;
 mod grep;
 mod mcp_read;
+mod nfs;
 mod policies;
 mod policy_replay;
+mod sandbox;
 mod seal_invoke;
 mod seal_sessions;
 mod seal_verify;
 mod search;
 mod start;
+mod upstream;
 
 use clap::ValueEnum;
 
@@ -51,10 +54,16 @@ pub(crate) enum Case {
     SealVerify,
     /// Whether many SEAL sessions make a call dearer
     SealSessions,
+    /// A volume over NFS against the file tools
+    Nfs,
+    /// Programs in sandboxes against bubblewrap and against none
+    Sandbox,
+    /// An MCP server behind the node against other proxies
+    Upstream,
 }
 
 impl Case {
-    pub(crate) const EACH: [Self; 14] = [
+    pub(crate) const EACH: [Self; 17] = [
         Self::McpRead,
         Self::Grep,
         Self::Glob,
@@ -69,6 +78,9 @@ impl Case {
         Self::SealInvoke,
         Self::SealVerify,
         Self::SealSessions,
+        Self::Sandbox,
+        Self::Upstream,
+        Self::Nfs,
     ];
 
     /// Those that were asked for, once each and in their own order.
@@ -94,6 +106,9 @@ impl Case {
             Self::SealInvoke => seal_invoke::NAME,
             Self::SealVerify => seal_verify::NAME,
             Self::SealSessions => seal_sessions::NAME,
+            Self::Nfs => nfs::NAME,
+            Self::Sandbox => sandbox::NAME,
+            Self::Upstream => upstream::NAME,
         }
     }
 
@@ -114,6 +129,9 @@ impl Case {
             Self::SealInvoke => seal_invoke::measure(place),
             Self::SealVerify => seal_verify::measure(place),
             Self::SealSessions => seal_sessions::measure(place),
+            Self::Nfs => nfs::measure(place),
+            Self::Sandbox => sandbox::measure(place),
+            Self::Upstream => upstream::measure(place),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{cell::Cell, time::Duration};
 
 use crate::{
     echo::EchoServer,
-    load::runtime,
+    load::pause,
     node::Site,
     rounds::{Contender, Rounds, median},
     table::{Figure, Goal, Row, time},
@@ -57,7 +57,7 @@ fn repeated(once: &dyn Fn() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
 
 fn memory(place: &Workplace, site: &Site) -> anyhow::Result<Row> {
     let (node, bare) = (site.start(place)?, EchoServer::start(place)?);
-    runtime()?.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
+    pause(Duration::from_secs(2))?;
     let (ours, theirs) = (node.server.resident_mebibytes()?, bare.server.resident_mebibytes()?);
     node.server.stop()?;
     Ok(Row {

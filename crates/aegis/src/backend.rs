@@ -39,6 +39,14 @@ impl Backend {
         self.ask(Method::POST, path, Some(body)).await
     }
 
+    /// As [`Backend::post`], for work that may take its time.
+    pub async fn patient_post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        match self {
+            Self::Running(client) => client.patient_post(path, body).await,
+            Self::Own { .. } => self.post(path, body).await,
+        }
+    }
+
     pub async fn put(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.ask(Method::PUT, path, Some(body)).await
     }

@@ -151,13 +151,13 @@ fn decide(
     };
     let Some(tool) = catalog.resolve(&case.tool) else { return Ok(told("ToolNotFound".into(), None)) };
     let mut arguments = case.arguments.clone();
-    if let Err(violation) = ArgumentsGate::new([tool.as_ref()]).check(tool, &mut arguments) {
+    if let Err(violation) = ArgumentsGate::new([tool.as_ref()]).check(&tool, &mut arguments) {
         return Ok(told(violation.kind.to_string(), None));
     }
     let read: Vec<Label> = case.having.iter().map(|class| Label::new(*class, "case")).collect();
     let labels = Arc::new(SessionLabels::of(&read));
     let decision =
-        gate.decide_under(&caller, tool, &arguments, &Circumstances { labels: &labels, now, hidden: &[] });
+        gate.decide_under(&caller, &tool, &arguments, &Circumstances { labels: &labels, now, hidden: &[] });
     let shadow = decision.verdict.would_have.first().map(|shadow| match shadow.effect {
         ShadowEffect::Deny => "deny",
         ShadowEffect::AskApproval => "ask",
@@ -168,7 +168,7 @@ fn decide(
             let (approval, place) = decision
                 .granted
                 .map_or((None, String::new()), |granted| (granted.approval, granted.grant.rule));
-            let asks = reasons(tool, &arguments, approval, &place, decision.asks);
+            let asks = reasons(&tool, &arguments, approval, &place, decision.asks);
             told(if asks.is_empty() { "pass".into() } else { "ask".into() }, shadow)
         }
     })

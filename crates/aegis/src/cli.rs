@@ -1,9 +1,15 @@
 //! The command line. Texts here are the manual: each command has examples.
 
+mod seal;
+mod upstream;
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use aegis_core::{ApprovalState, Tier, Timestamp, quantity::Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use seal::Seal;
+pub use upstream::{Add, Import, Secret, Upstream, Value};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -89,6 +95,28 @@ pub enum Command {
                       aegis context diff workspace\n  aegis context apply editors.yaml"
     )]
     Context(Context),
+    /// Hand volumes to agents elsewhere, over NFS
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis volume export --context workspace --ttl 8h\n  aegis volume list\n  \
+                      aegis volume unexport export:0123456789abcdef0123456789abcdef\n\n\
+                      The node speaks NFS when spec.storage.nfs.enabled says so."
+    )]
+    Volume(Volume),
+    /// Put MCP servers behind the node, and look after them
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis upstream import ~/.cursor/mcp.json --write\n  \
+                      aegis upstream add files -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
+                      aegis upstream list\n  aegis upstream diff github && aegis upstream accept github"
+    )]
+    Upstream(Upstream),
+    /// Store secrets that MCP servers get and agents don't
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  aegis secret set github/token\n  aegis secret list\n  aegis secret rotate github/token"
+    )]
+    Secret(Secret),
     /// See and decide what waits for a person
     #[command(
         subcommand,
@@ -220,64 +248,31 @@ pub enum Token {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Seal {
-    /// Let a workload attest; prints the id that it shows, once
-    #[command(
-        after_help = "The workload sends the id as `workload_id`, with a key of its own, to /v1/seal/attest.\n\n\
-                            Examples:\n  aegis seal enroll --context workspace\n  \
-                            aegis seal enroll --context workspace --context read-only --ttl 1h --uses 1\n  \
-                            AEGIS_WORKLOAD=$(aegis seal enroll --context workspace) aegis call --seal --context workspace fs.list '{\"path\": \"/workspace\"}'"
-    )]
-    Enroll {
-        /// A security context that its sessions may have; repeat it for several
-        #[arg(long = "context", required = true, value_name = "NAME")]
-        contexts: Vec<String>,
-        /// user, system or operator
-        #[arg(long, default_value = "user", value_parser = |text: &str| text.parse::<Tier>())]
-        tier: Tier,
-        /// The tenant it belongs to [default: the operator's]
+pub enum Volume {
+    /// Export a volume for a while, and say how to mount it
+    Export {
+        /// The security context that decides what may be done there
+        #[arg(long)]
+        context: String,
+        /// The volume; the tenant's workspace when left out
+        #[arg(long)]
+        volume: Option<String>,
         #[arg(long)]
         tenant: Option<String>,
         /// The user it stands for; rate limits count per user
         #[arg(long)]
         user: Option<String>,
-        /// How long it may attest, e.g. 8h or 30d
-        #[arg(long, default_value = "30d", value_parser = duration)]
+        /// How long it lasts, e.g. 8h or 30d
+        #[arg(long, default_value = "1h", value_parser = duration)]
         ttl: Duration,
-        /// How many sessions it may open [default: any number]
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-        uses: Option<u32>,
-        /// The only Ed25519 public key that may attest, in base64 [default: any key]
-        #[arg(long, value_name = "PUB")]
-        key: Option<String>,
-        /// A word on what it is for
-        #[arg(long)]
-        note: Option<String>,
     },
-    /// The enrolled workloads, without their ids
-    Enrolments {
+    /// The exports there are, without their mount paths
+    List {
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// Take an enrolment back, and end its sessions
-    Revoke { id: String },
-    /// The sessions there are, newest first
-    Sessions {
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-        /// Only this tenant's
-        #[arg(long)]
-        tenant: Option<String>,
-    },
-    /// End a session
-    End {
-        id: String,
-        /// Why; it goes into the audit log
-        #[arg(long)]
-        reason: Option<String>,
-    },
-    /// Sign tokens with a new key; those that are out stay good until they expire
-    RotateKeys,
+    /// End an export: what was mounted is of no use from then on
+    Unexport { id: String },
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use aegis_core::{Secret, Violation, ViolationKind};
+use aegis_core::{
+    Secret, Violation, ViolationKind,
+    progress::{Listener, Progress},
+};
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, StatusCode,
-    body::Bytes,
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
+    body::{Bytes, Incoming},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -16,6 +19,8 @@ use tokio::net::TcpStream;
 
 /// For answers that take no work.
 const BRIEF: Duration = Duration::from_secs(10);
+/// For answers that wait for another program to start.
+const UNHURRIED: Duration = Duration::from_secs(600);
 /// For calls: the node's own limit ends them much earlier.
 const PATIENT: Duration = Duration::from_secs(24 * 3600);
 
@@ -51,6 +56,11 @@ impl Client {
         self.within(BRIEF, Method::POST, path, Some(body)).await
     }
 
+    /// As [`Client::post`], for work that may take its time, such as starting a server.
+    pub async fn patient_post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.within(UNHURRIED, Method::POST, path, Some(body)).await
+    }
+
     pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.within(BRIEF, Method::DELETE, path, None).await
     }
@@ -60,9 +70,15 @@ impl Client {
         self.within(BRIEF, method, path, body).await
     }
 
-    /// As [`Client::post`], for a call that may take as long as the node lets it.
-    pub async fn call(&self, path: &str, arguments: &Value) -> anyhow::Result<Answer> {
-        self.within(PATIENT, Method::POST, path, Some(arguments)).await
+    /// As [`Client::post`], for a call that may take as long as the node lets it; `heard` is told what it says meanwhile.
+    pub async fn call(
+        &self,
+        path: &str,
+        arguments: &Value,
+        heard: Option<&dyn Listener>,
+    ) -> anyhow::Result<Answer> {
+        let answer = self.send(Method::POST, path, Some(arguments), heard);
+        tokio::time::timeout(PATIENT, answer).await.context("the node did not answer within a day")?
     }
 
     async fn within(
@@ -72,12 +88,18 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Answer> {
-        tokio::time::timeout(limit, self.send(method, path, body)).await.with_context(|| {
+        tokio::time::timeout(limit, self.send(method, path, body, None)).await.with_context(|| {
             format!("the node at {} did not answer within {} s", self.address, limit.as_secs())
         })?
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        heard: Option<&dyn Listener>,
+    ) -> anyhow::Result<Answer> {
         let stream = TcpStream::connect(&self.address)
             .await
             .with_context(|| format!("the node at {} does not answer", self.address))?;
@@ -92,13 +114,53 @@ impl Client {
         if let Some(context) = &self.context {
             request = request.header("Aegis-Context", context);
         }
+        if heard.is_some() {
+            request = request.header(ACCEPT, "application/json, text/event-stream");
+        }
         let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
         let response = sender.send_request(request.body(Full::new(Bytes::from(body)))?).await?;
         let status = response.status();
-        let text = response.into_body().collect().await?.to_bytes();
+        let streams = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let answer = match heard {
+            Some(heard) if streams => last_of(response.into_body(), heard).await,
+            _ => read(status, &response.into_body().collect().await?.to_bytes()),
+        };
         connection.abort();
-        read(status, &text)
+        answer
     }
+}
+
+/// Hears a stream to its end, which is the answer.
+async fn last_of(mut body: Incoming, heard: &dyn Listener) -> anyhow::Result<Answer> {
+    let mut waiting = Vec::new();
+    while let Some(frame) = body.frame().await {
+        waiting.extend_from_slice(frame?.data_ref().map(AsRef::as_ref).unwrap_or_default());
+        while let Some(end) = waiting.windows(2).position(|pair| pair == b"\n\n") {
+            let event: Vec<u8> = waiting.drain(..end + 2).collect();
+            let event = String::from_utf8_lossy(&event);
+            let field =
+                |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+            let Some(data) = field("data:") else { continue };
+            match field("event:") {
+                Some("progress") => {
+                    if let Ok(word) = serde_json::from_str::<Progress>(data) {
+                        heard.progress(word);
+                    }
+                }
+                Some("answer") => {
+                    let last: Value = serde_json::from_str(data)?;
+                    let status = last["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+                    let status = StatusCode::from_u16(status.unwrap_or(500))?;
+                    return read(status, last["body"].to_string().as_bytes());
+                }
+                _ => {}
+            }
+        }
+    }
+    bail!("the node's answer broke off")
 }
 
 /// What an answer of the HTTP doors means.

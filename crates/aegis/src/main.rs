@@ -7,6 +7,10 @@ use aegis::{cli::Cli, commands, output::Ending};
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // This binary is also the stage on which sandboxes stand: then it is nothing else, and has no threads yet.
+    if aegis_sandbox::is_stage() {
+        aegis_sandbox::stage_main();
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

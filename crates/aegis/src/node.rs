@@ -2,15 +2,22 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use aegis_core::{
     Caller, Door, Tier, Timestamp,
     caller::AGENT_USER,
-    config::{LabelRules, NodeConfig, PolicyConfig, SecurityContext, security_context::OPERATOR_CONTEXT},
+    config::{
+        LabelRules, McpServer, NodeConfig, PolicyConfig, SecurityContext, security_context::OPERATOR_CONTEXT,
+    },
+    id::CallId,
     record::{Entry, NodeRecord},
     runtimes,
+    secret::{Principal, SecretSource},
+    trace::{NoSpans, Spans},
+    upstream::ServerState,
 };
 use aegis_doors::Doors;
 use aegis_gates::{
@@ -18,10 +25,12 @@ use aegis_gates::{
     identity::seal::SealGate,
     policy::{LabelBook, Rules, Schema},
 };
-use aegis_plane::{Bus, Contexts, Parts, Plane, contexts::Layers};
+use aegis_nfs::gateway::Gateway;
+use aegis_plane::{Bus, Contexts, Parts, Plane, Secrets, Servers, contexts::Layers, servers::ServerLayers};
 use aegis_routes::{
     Catalog, ToolPreviews,
     egress::Egress,
+    exec::Exec,
     files::Files,
     tools::{
         self,
@@ -29,18 +38,28 @@ use aegis_routes::{
         assistant::{approval_request::ApprovalRequest, local_file_read::LocalFileRead},
         web::Engine,
     },
+    upstream::{Direct, Parts as UpstreamParts, Servers as UpstreamServers},
 };
-use aegis_stores::{AuditLog, DataDir, Registry};
+use aegis_stores::{AuditLog, DataDir, Registry, SecretResolver};
 use anyhow::Context;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::{Map, Value};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::reload_policies::PolicyFiles;
+use crate::{
+    otlp,
+    reload_policies::{self, PolicyFiles},
+};
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Subsystems that `aegis.system.info` names.
-const CAPABILITIES: [&str; 7] = ["files", "web", "audit", "mcp", "seal", "policy", "approvals"];
+const CAPABILITIES: [&str; 8] = ["files", "web", "exec", "audit", "mcp", "seal", "policy", "approvals"];
+
+/// How long a node that ends waits for its last traces to go out.
+const LAST_TRACES: Duration = Duration::from_secs(5);
+/// How often it is looked whether servers are ready.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// A node that is ready to take calls. It serves nobody until a door is opened.
 #[derive(Debug)]
@@ -49,6 +68,9 @@ pub struct Node {
     pub data: DataDir,
     pub config: Arc<ActiveConfig>,
     pub policies: PolicyFiles,
+    upstream: UpstreamServers,
+    /// Sends traces; ends when the node does.
+    traces: Option<JoinHandle<()>>,
 }
 
 /// The configuration in force and the file it came from.
@@ -75,6 +97,13 @@ impl ActiveConfig {
         self.current.store(Arc::new(config));
     }
 
+    /// The servers of the file as they are now.
+    pub fn replace_servers(&self, servers: Vec<McpServer>) {
+        let mut config = NodeConfig::clone(&self.current());
+        config.spec.mcp_servers = servers;
+        self.current.store(Arc::new(config));
+    }
+
     /// Says what the rules about labels do from now on; the policies are then read anew.
     pub fn replace_label_rules(&self, label_rules: LabelRules) {
         let mut config = NodeConfig::clone(&self.current());
@@ -94,9 +123,9 @@ impl ActiveConfig {
 /// Whether the node can do its work, for `aegis.system.info`.
 pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
 
-fn health(audit: &AuditLog) -> Health {
-    let audit = audit.clone();
-    Arc::new(move || audit.health().is_ok())
+/// The tools are made while the log is still being opened; until it is there, nothing works.
+fn health(audit: Arc<OnceLock<AuditLog>>) -> Health {
+    Arc::new(move || audit.get().is_some_and(|audit| audit.health().is_ok()))
 }
 
 /// The tools of this node. Everything that lists, checks, documents or runs a tool starts from this table.
@@ -122,6 +151,9 @@ fn catalog_on(config: &Arc<ActiveConfig>, files: &Arc<Files>, healthy: Health) -
     };
     let catalog =
         tools::fs::register(Catalog::default(), files).with(LocalFileRead::new(files)).with(ApprovalRequest);
+    let catalog = tools::assistant::register_writers(catalog, files);
+    let exec = Arc::new(Exec::new(spec.exec.clone(), files, &egress));
+    let catalog = tools::cmd::register(catalog, &exec);
     let catalog = tools::web::register_web(catalog, &egress, &engine);
     let catalog = tools::aegis::register(catalog, facts, runtimes::registry(&spec.runtimes));
     Ok(tools::zaru::register(catalog))
@@ -132,14 +164,74 @@ pub fn policies(config: &NodeConfig, data: &Path) -> PathBuf {
     data.join(config.spec.policy.directory.as_deref().unwrap_or(Path::new("policies")))
 }
 
-async fn policy_gate(
-    config: &PolicyConfig,
-    contexts: &[SecurityContext],
-    policies: &PolicyFiles,
-    catalog: &Catalog,
+/// What is made out of the configuration alone, without the data of the node. Blocks.
+struct Prepared {
+    files: Arc<Files>,
+    catalog: Arc<Catalog>,
+    rules: anyhow::Result<Rules>,
+}
+
+impl Prepared {
+    fn new(
+        config: &Arc<ActiveConfig>,
+        volumes: &Path,
+        policies: &Path,
+        healthy: Health,
+    ) -> anyhow::Result<Self> {
+        let files = files(config, volumes)?;
+        let catalog = Arc::new(catalog_on(config, &files, healthy)?);
+        let spec = &config.current().spec;
+        let rules = rules(&spec.policy, policies, &catalog, &spec.mcp_servers);
+        Ok(Self { files, catalog, rules })
+    }
+}
+
+/// The MCP servers behind the node. None is started yet.
+fn upstream(
+    config: &NodeConfig,
+    data: &DataDir,
+    catalog: &Arc<Catalog>,
     registry: &Registry,
-) -> anyhow::Result<PolicyGate> {
-    let directory = &policies.directory;
+    seal: &SealGate,
+    secrets: &Arc<dyn SecretSource>,
+) -> anyhow::Result<UpstreamServers> {
+    let tenant = config.spec.tenancy.default_tenant.clone();
+    UpstreamServers::new(UpstreamParts {
+        catalog: Arc::clone(catalog),
+        secrets: Arc::clone(secrets),
+        subjects: Arc::new(seal.clone()),
+        pins: Arc::new(registry.clone()),
+        egress: config.spec.egress.clone(),
+        directory: data.root().to_owned(),
+        own: Principal { tenant, user: "aegis".into() },
+        name: config.metadata.name.clone(),
+        version: VERSION,
+        via: CallId::fresh().to_string(),
+    })
+    .context("the way to MCP servers can't be made")
+}
+
+/// Who is told of calls that have ended, and what tells a collector.
+struct Telemetry {
+    spans: Arc<dyn Spans>,
+    sender: Option<otlp::Sender>,
+}
+
+fn telemetry(config: &NodeConfig, secrets: &Arc<dyn SecretSource>) -> anyhow::Result<Telemetry> {
+    let Some(otlp) = &config.spec.observability.otlp else {
+        return Ok(Telemetry { spans: Arc::new(NoSpans), sender: None });
+    };
+    let http = Arc::new(Direct::new(&config.spec.egress).context("spec.observability.otlp can't be used")?);
+    let (exporter, sender) = otlp::exporter(otlp, &config.metadata.name, VERSION, http, Arc::clone(secrets));
+    Ok(Telemetry { spans: Arc::new(exporter), sender: Some(sender) })
+}
+
+fn rules(
+    config: &PolicyConfig,
+    directory: &Path,
+    catalog: &Catalog,
+    servers: &[McpServer],
+) -> anyhow::Result<Rules> {
     // One that was named and is missing is a mistake; the default one need not be there.
     anyhow::ensure!(
         config.directory.is_none() || directory.is_dir(),
@@ -147,13 +239,13 @@ async fn policy_gate(
         directory.display()
     );
     // There is no older set to go on with, and without its policies a node would allow what they forbid.
-    let rules = Rules::load(directory, &Schema::of(catalog.specs()), config.label_rules)
+    let expected = servers.iter().flat_map(McpServer::claims).collect();
+    let rules = Rules::load(directory, &Schema::of(&catalog.specs()).expecting(expected), config.label_rules)
         .with_context(|| format!("the policies in {} can't be used", directory.display()))?;
     for warning in rules.warnings() {
         tracing::warn!("{warning}");
     }
-    let labels = LabelBook::open(registry.clone(), config.label_memory.0).await?;
-    Ok(PolicyGate::open(contexts, rules, labels, registry.clone()).await?)
+    Ok(rules)
 }
 
 impl Node {
@@ -169,7 +261,15 @@ impl Node {
         let own = config.spec.security_contexts.clone();
         let config = Arc::new(ActiveConfig::new(file.clone(), config));
         let current = config.current();
-        // The log and the registry are files of their own; their disk writes need not wait for each other.
+        let policies = PolicyFiles::at(policies(&current, data.root()));
+        let log = Arc::new(OnceLock::new());
+        // The log and the registry are files of their own, and the tools and policies need neither: none of the
+        // three waits for the others.
+        let prepared = {
+            let (config, healthy) = (Arc::clone(&config), health(Arc::clone(&log)));
+            let (volumes, policies) = (data.volumes(), policies.directory.clone());
+            tokio::task::spawn_blocking(move || Prepared::new(&config, &volumes, &policies, healthy))
+        };
         let audit = {
             let (data, config) = (data.clone(), current.spec.audit.clone());
             tokio::task::spawn_blocking(move || AuditLog::open(&data, &config))
@@ -177,15 +277,35 @@ impl Node {
         let registry = Registry::open(&data)?;
         registry.ensure_operator_token(&current.spec.tenancy.default_tenant).await?;
         let seal = SealGate::open(&data, registry.clone(), &current.spec.seal).await?;
-        let audit = audit.await??;
-        let files = files(&config, &data.volumes())?;
-        let catalog = Arc::new(catalog_on(&config, &files, health(&audit))?);
+        let servers = ServerLayers::load(&registry, file.clone(), current.spec.mcp_servers.clone()).await?;
         let layers = Layers::load(&registry, file, own).await?;
-        let policies = PolicyFiles::at(policies(&current, data.root()));
-        let policy =
-            policy_gate(&current.spec.policy, &layers.contexts(), &policies, &catalog, &registry).await?;
+        let labels = LabelBook::open(registry.clone(), current.spec.policy.label_memory.0).await?;
+        let audit = audit.await??;
+        let audit = log.get_or_init(|| audit).clone();
+        let Prepared { files, catalog, rules: read } = prepared.await??;
+        // They may be about tools of servers that an operator added, which only the registry knows.
+        let added = servers.servers();
+        catalog.expect(added.iter().flat_map(McpServer::claims).collect());
+        let rules = match read {
+            Err(_) if added.len() > current.spec.mcp_servers.len() => {
+                let (config, directory) = (current.spec.policy.clone(), policies.directory.clone());
+                let catalog = Arc::clone(&catalog);
+                tokio::task::spawn_blocking(move || rules(&config, &directory, &catalog, &added)).await?
+            }
+            other => other,
+        }?;
+        let ceiling = current.spec.exec.ceiling.clone();
+        let policy = PolicyGate::open(&layers.contexts(), rules, labels, registry.clone(), ceiling).await?;
         let policy = Arc::new(policy);
         let contexts = Contexts::new(layers, Arc::clone(&policy), registry.clone(), audit.clone());
+        let tenant = current.spec.tenancy.default_tenant.clone();
+        let secrets: Arc<dyn SecretSource> = Arc::new(SecretResolver::new(registry.clone(), tenant));
+        let upstream = upstream(&current, &data, &catalog, &registry, &seal, &secrets)?;
+        let telemetry = telemetry(&current, &secrets)?;
+        let servers = Servers::new(servers, Arc::new(upstream.clone()), registry.clone(), audit.clone());
+        let servers = Arc::new(servers);
+        let secrets = Secrets::new(registry.clone(), audit.clone(), Arc::clone(&servers));
+        let previews = Arc::new(ToolPreviews::new(&files, &catalog));
         let plane = Plane::new(Parts {
             catalog,
             policy,
@@ -196,13 +316,19 @@ impl Node {
             registry: registry.clone(),
             approvals: current.spec.approvals.clone(),
             sessions: Arc::new(seal.clone()),
-            previews: Arc::new(ToolPreviews::new(&files)),
+            previews,
+            spans: telemetry.spans,
         });
         plane.settle_interrupted().await?;
         plane.resume_approved().await?;
+        let volumes = Gateway::open(&plane, &files, &current.spec.storage.nfs, &data)?;
         let doors = Arc::new(Doors {
+            volumes,
             plane,
             contexts,
+            servers,
+            secrets,
+            offers: Arc::new(upstream.clone()),
             identity: IdentityGate::new(registry.clone(), seal),
             registry,
             network: current.spec.network.clone(),
@@ -210,7 +336,35 @@ impl Node {
             version: VERSION,
             stopping: CancellationToken::new(),
         });
-        Ok(Self { doors, data, config, policies })
+        let traces = telemetry.sender.map(|sender| tokio::spawn(sender.run(doors.stopping.clone())));
+        Ok(Self { doors, data, config, policies, upstream, traces })
+    }
+
+    /// Starts the MCP servers behind the node. With `patience`, waits until each is ready or can't be, or time is up.
+    pub async fn start_servers(&self, patience: Option<Duration>) {
+        let (doors, config) = (Arc::clone(&self.doors), Arc::clone(&self.config));
+        tokio::spawn(reload_policies::keep_in_step(doors, config, self.policies.directory.clone()));
+        self.doors.servers.start().await;
+        let Some(patience) = patience else { return };
+        let starting = || {
+            let statuses = self.doors.servers.statuses();
+            statuses.iter().any(|status| status.state == ServerState::Starting)
+        };
+        let ready = async {
+            // Policies are read with the tools that have come before anybody may call those.
+            let unread = || {
+                let plane = &self.doors.plane;
+                plane.catalog().specs().iter().any(|tool| !plane.policy().knows(&tool.name))
+            };
+            while starting() {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+            self.upstream.publish();
+            while unread() {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, ready).await;
     }
 
     /// The person at this machine, who could read the operator's token anyway; as a user of `context` when named.
@@ -246,7 +400,13 @@ impl Node {
     /// Ends the node in order: calls in work finish, the audit log gets its last head.
     pub async fn close(self) {
         self.doors.stopping.cancel();
+        self.doors.volumes.close().await;
         self.doors.plane.drain().await;
+        self.upstream.close().await;
+        if let Some(traces) = self.traces {
+            // What is left goes out first, but nobody waits for ever.
+            let _ = tokio::time::timeout(LAST_TRACES, traces).await;
+        }
         self.doors.plane.close().await;
         self.doors.identity.seal().close().await;
         if let Err(error) = self.doors.registry.flush().await {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use aegis_core::{ToolSpec, config::NodeConfig, tool::Target};
+use aegis_routes::tool::HERE;
 use clap::CommandFactory;
 use serde_json::Value;
 
@@ -20,7 +21,8 @@ pub fn tools<'a>(specs: impl Iterator<Item = &'a ToolSpec>) -> String {
 }
 
 fn tool(page: &mut String, spec: &ToolSpec) -> std::fmt::Result {
-    writeln!(page, "\n## `{}`\n\n{}\n", spec.name, spec.description)?;
+    let description = spec.description.split(HERE).next().unwrap_or_default();
+    writeln!(page, "\n## `{}`\n\n{description}\n", spec.name)?;
     let judge = if spec.skip_judge { "no" } else { "yes" };
     writeln!(
         page,
@@ -44,9 +46,16 @@ fn tool(page: &mut String, spec: &ToolSpec) -> std::fmt::Result {
             Target::Tree { argument } => {
                 format!("`{argument}`, with all that is below it, against `path_allowlist`")
             }
+            Target::Patch { argument, .. } => {
+                format!("the files that `{argument}` names against `path_allowlist`")
+            }
             Target::Url { argument } => format!("the host of `{argument}` against `domain_allowlist`"),
             Target::Host { host } => format!("`{host}` against `domain_allowlist`"),
             Target::Command { command, .. } => format!("`{command}` against the command allowlists"),
+            Target::Program { program } => format!("the program `{program}` against the command allowlists"),
+            Target::Choice { argument, .. } => {
+                format!("the program that `{argument}` stands for against the command allowlists")
+            }
         })
         .collect();
     if !checked.is_empty() {

@@ -83,10 +83,12 @@ async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeCon
         return None;
     }
     active.replace_contexts(file.to_owned(), new.spec.security_contexts.clone());
+    active.replace_servers(new.spec.mcp_servers.clone());
+    doors.servers.replace_own(file.to_owned(), new.spec.mcp_servers.clone()).await;
     active.replace_label_rules(new.spec.policy.label_rules);
     if needs_restart(old, &new) {
         tracing::warn!(
-            "security contexts and label rules are in force; the other changes take effect at the next start"
+            "security contexts, MCP servers and label rules are in force; the other changes take effect at the next start"
         );
     }
     let mut detail = Map::new();
@@ -110,6 +112,7 @@ fn needs_restart(old: &NodeConfig, new: &NodeConfig) -> bool {
     let rest = |config: &NodeConfig| {
         let mut config = config.clone();
         config.spec.security_contexts.clear();
+        config.spec.mcp_servers.clear();
         config.spec.policy.label_rules = LabelRules::default();
         serde_json::to_value(config).unwrap_or(Value::Null)
     };

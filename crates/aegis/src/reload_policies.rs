@@ -48,7 +48,6 @@ fn fingerprint(directory: &Path) -> Fingerprint {
 
 /// Watches until the node stops. The switch for the shipped rules is in the configuration, which is watched elsewhere.
 pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFiles) {
-    let schema = Arc::new(Schema::of(doors.plane.catalog().specs()));
     let directory = Arc::new(files.directory);
     let mut in_force = (files.seen, doors.plane.policy().rules().label_rules());
     let mut last_seen = in_force.clone();
@@ -73,7 +72,7 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
         }
         missing = false;
         if now != in_force && now == last_seen {
-            reload(&doors, &directory, &schema, now.1).await;
+            reload(&doors, &directory, now.1).await;
         }
         if now == last_seen {
             in_force.clone_from(&now);
@@ -82,15 +81,49 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
     }
 }
 
-async fn reload(doors: &Doors, directory: &Arc<PathBuf>, schema: &Arc<Schema>, label_rules: LabelRules) {
-    let loaded = {
-        let (directory, schema) = (Arc::clone(directory), Arc::clone(schema));
-        tokio::task::spawn_blocking(move || Rules::load(&directory, &schema, label_rules)).await
-    };
-    let Ok(loaded) = loaded else { return };
-    let rules = match loaded {
-        Ok(rules) => rules,
-        Err(error) => return reject(doors, &error),
+/// Reads the policies anew whenever the catalog changes, until the node stops: tools that they were not read with stay
+/// closed.
+pub async fn keep_in_step(doors: Arc<Doors>, active: Arc<ActiveConfig>, directory: PathBuf) {
+    let directory = Arc::new(directory);
+    loop {
+        tokio::select! {
+            () = doors.plane.catalog().changed() => {}
+            () = doors.stopping.cancelled() => return,
+        }
+        let label_rules = active.current().spec.policy.label_rules;
+        match load(&doors, &directory, label_rules).await {
+            Some(Ok(rules)) => doors.plane.policy().replace_rules(rules),
+            Some(Err(error)) => reject(&doors, &error),
+            None => return,
+        }
+        doors.offers.tell_tools_changed();
+    }
+}
+
+/// The policies, held against the tools there are at its end. `None` when the node is stopping.
+async fn load(
+    doors: &Doors,
+    directory: &Arc<PathBuf>,
+    label_rules: LabelRules,
+) -> Option<Result<Rules, RulesError>> {
+    let catalog = doors.plane.catalog();
+    loop {
+        let version = catalog.version();
+        let schema = Schema::of(&catalog.specs()).expecting(doors.servers.patterns());
+        let directory = Arc::clone(directory);
+        let loading = tokio::task::spawn_blocking(move || Rules::load(&directory, &schema, label_rules));
+        let loaded = loading.await.ok()?;
+        if catalog.version() == version {
+            return Some(loaded);
+        }
+    }
+}
+
+async fn reload(doors: &Doors, directory: &Arc<PathBuf>, label_rules: LabelRules) {
+    let rules = match load(doors, directory, label_rules).await {
+        Some(Ok(rules)) => rules,
+        Some(Err(error)) => return reject(doors, &error),
+        None => return,
     };
     for warning in rules.warnings() {
         tracing::warn!("{warning}");

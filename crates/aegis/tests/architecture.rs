@@ -13,13 +13,14 @@ use aegis_core::{FailureKind, ViolationKind, config::NodeConfig};
 use serde_json::Value;
 
 /// From the ground up. Arrows between crates point to a lower floor, never to the same one.
-const FLOORS: [&[&str]; 7] = [
+const FLOORS: [&[&str]; 8] = [
     // The client stands by itself: agents use it without the rest.
-    &["aegis-core", "aegis-seal-client"],
+    &["aegis-core", "aegis-seal-client", "aegis-mcp-client", "aegis-sandbox"],
     &["aegis-stores"],
     &["aegis-engines"],
     &["aegis-gates", "aegis-routes"],
     &["aegis-plane"],
+    &["aegis-nfs"],
     &["aegis-doors"],
     &["aegis"],
 ];

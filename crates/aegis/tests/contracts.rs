@@ -11,7 +11,13 @@ use common::{TestNode, web_server};
 use serde_json::{Value, json};
 
 /// The tools that this version must have.
-const IMPLEMENTED: usize = 24;
+const IMPLEMENTED: usize = 34;
+
+/// An agent for the assistant tools: whoever asks for what a person must approve can't be that person.
+const AGENT: &str = "  security_contexts:
+    - name: assistant
+      capabilities:
+        - {tool_pattern: \"tool.*\", command_allowlist: [\"*\", bash, node, python3]}";
 
 fn contracts() -> BTreeMap<String, Value> {
     include_str!("../../../corpus/contracts.jsonl")
@@ -25,7 +31,7 @@ fn specs() -> Vec<Arc<ToolSpec>> {
     let dir = tempfile::tempdir().unwrap();
     let config = Arc::new(ActiveConfig::new(None, NodeConfig::default()));
     let catalog = catalog(&config, dir.path(), Arc::new(|| true)).unwrap();
-    catalog.specs().cloned().collect()
+    catalog.specs()
 }
 
 #[test]
@@ -192,6 +198,44 @@ fn cases(web: &str) -> Vec<(&'static str, Value, Option<Value>)> {
             json!({"summary": "Delete the cache"}),
             Some(json!({"summary": "Delete the cache", "intentId": "intent:none"})),
         ),
+        (
+            "cmd.run",
+            json!({"command": "ls", "args": ["-a"]}),
+            Some(json!({"command": "there-is-no-such-program"})),
+        ),
+        (
+            "tool.shell-command",
+            json!({"command": "ls -a"}),
+            Some(json!({"command": "there-is-no-such-program", "args": ["-a"]})),
+        ),
+        (
+            "tool.exec",
+            json!({"command": "pwd", "workingDir": "a"}),
+            Some(json!({"command": "pwd", "workingDir": "not/there"})),
+        ),
+        ("tool.bash", json!({"script": "echo $((2 + 3))"}), None),
+        ("tool.code-execution", json!({"language": "shell", "code": "echo 3"}), None),
+        ("tool.process", json!({}), Some(json!({"operation": "inspect", "pid": 1}))),
+        (
+            "tool.fs-write-file",
+            json!({"path": "w.txt", "content": "one\n"}),
+            Some(json!({"path": "a", "content": ""})),
+        ),
+        (
+            "tool.fs-append-file",
+            json!({"path": "w.txt", "content": "two\n"}),
+            Some(json!({"path": "a", "content": "x"})),
+        ),
+        (
+            "tool.fs-apply-patch",
+            json!({"path": "w.txt", "patch": "--- a/w.txt\n+++ b/w.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n"}),
+            Some(json!({"path": "w.txt", "patch": "--- a/w.txt\n+++ b/w.txt\n@@ -1,1 +1,1 @@\n-none\n+1\n"})),
+        ),
+        (
+            "tool.fs-rename-file",
+            json!({"fromPath": "w.txt", "toPath": "x.txt"}),
+            Some(json!({"fromPath": "none", "toPath": "y.txt"})),
+        ),
         ("zaru.switch_mode", json!({"target_mode": "agentic", "reason": "An agent is needed."}), None),
     ]
 }
@@ -209,28 +253,46 @@ fn real_answers_match_the_output_schemas() {
         _ => (404, "text/plain", "nothing here".into()),
     });
     let node = TestNode::with_config(&format!(
-        "  egress: {{allow_private: [127.0.0.1]}}\n  web_search: {{engine: searxng, endpoint: \"http://{web}/search\"}}"
+        "  egress: {{allow_private: [127.0.0.1]}}\n  web_search: {{engine: searxng, endpoint: \"http://{web}/search\"}}\n{AGENT}"
     ));
+    let agent = node.make_token("assistant");
     let contracts = contracts();
     let cases = cases(&web);
     assert_eq!(cases.len(), IMPLEMENTED);
     for (tool, good, bad) in cases {
         let contract = &contracts[tool];
-        let answer = node.call(tool, good);
-        assert_eq!(answer.status, 200, "{tool}: {}", answer.body);
-        fits(tool, &contract["output"], &answer.result());
-        assert!(answer.json()["label"]["trust"].is_string(), "{tool} has no label");
+        let answer = settled(&node, &agent, tool, good);
+        assert_eq!(answer["is_error"], false, "{tool}: {answer}");
+        fits(tool, &contract["output"], &answer["result"]);
+        assert!(answer["label"]["trust"].is_string(), "{tool} has no label");
         if let Some(bad) = bad {
-            let answer = node.call(tool, bad);
-            assert_eq!(answer.status, 422, "{tool}: {}", answer.body);
-            assert_eq!(answer.json()["is_error"], true, "{tool}: {}", answer.body);
+            let answer = settled(&node, &agent, tool, bad);
+            assert_eq!(answer["is_error"], true, "{tool}: {answer}");
             // Assistant tools have no failure shape of their own.
             let plain = json!({"type": "object", "required": ["tool", "error", "error_kind"]});
-            fits(tool, contract.get("failure").unwrap_or(&plain), &answer.result());
-            let kind = answer.result()["error_kind"].as_str().unwrap_or_default().to_owned();
+            fits(tool, contract.get("failure").unwrap_or(&plain), &answer["result"]);
+            let kind = answer["result"]["error_kind"].as_str().unwrap_or_default().to_owned();
             assert!(aegis::explain::page(&kind).is_some(), "{tool}: no page for {kind}");
         }
     }
+}
+
+/// The answer of a call; where a person must agree first, the operator does.
+fn settled(node: &TestNode, agent: &str, tool: &str, arguments: Value) -> Value {
+    let token = if tool.starts_with("tool.") { agent } else { &node.token };
+    let answer = node.call_as(token, tool, arguments);
+    if answer.status != 202 {
+        assert!(matches!(answer.status, 200 | 422), "{tool}: {}", answer.body);
+        return answer.json();
+    }
+    let id = answer.json()["approval"]["id"].as_str().unwrap().to_owned();
+    let decided =
+        node.request("POST", &format!("/v1/approvals/{id}/approve"), Some(&node.token), Some(&json!({})));
+    assert_eq!(decided.status, 200, "{tool}: {}", decided.body);
+    let ended = node.request("GET", &format!("/v1/approvals/{id}?wait=60s"), Some(agent), None).json();
+    let outcome = &ended["outcome"];
+    assert!(outcome["value"].is_object(), "{tool}: {ended}");
+    json!({"is_error": !outcome["failure"].is_null(), "result": outcome["value"], "label": outcome["label"]})
 }
 
 fn fits(tool: &str, schema: &Value, value: &Value) {

@@ -15,7 +15,7 @@ fn policy_cases() {
     let dir = tempfile::tempdir().unwrap();
     let config = Arc::new(ActiveConfig::new(None, NodeConfig::default()));
     let catalog = catalog(&config, dir.path(), Arc::new(|| true)).unwrap();
-    let schema = Schema::of(catalog.specs());
+    let schema = Schema::of(&catalog.specs());
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/policy");
     let files = cases::files(&directory).unwrap();
     let outcomes: Vec<_> =

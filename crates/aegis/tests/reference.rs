@@ -16,7 +16,7 @@ fn the_reference_is_true() {
         catalog(&Arc::new(ActiveConfig::new(None, NodeConfig::default())), dir.path(), Arc::new(|| true))
             .unwrap();
     let pages = [
-        ("tools.md", reference::tools(catalog.specs().map(AsRef::as_ref))),
+        ("tools.md", reference::tools(catalog.specs().iter().map(AsRef::as_ref))),
         ("config.md", reference::config()),
         ("cli.md", reference::cli()),
     ];

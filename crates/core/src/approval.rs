@@ -11,6 +11,7 @@ use crate::{
     caller::Caller,
     id::{ApprovalId, CallId, TenantId, UserId},
     label::{Label, TrustClass},
+    outcome::Passed,
     permit::Grant,
     time::Timestamp,
     tool::ToolSpec,
@@ -213,6 +214,9 @@ pub enum ApprovalOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
         label: Label,
+        /// The result of an MCP server, for clients of MCP.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        passed: Option<Passed>,
     },
     /// There is no answer: it did not run, or ran and its answer can't be had.
     Refused { violation: Violation },

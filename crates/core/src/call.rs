@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::id::CallId;
+use crate::{id::CallId, trace::TraceContext};
 
 /// One request to run one tool, as a door received it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct Call {
     /// What the caller signed, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
+    /// The trace that the caller is in, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// A caller's signature under its call. The record keeps it: only who holds the session's key can have asked for this.
@@ -29,7 +32,13 @@ pub struct Proof {
 
 impl Call {
     pub fn new(tool: impl Into<String>, arguments: Map<String, Value>) -> Self {
-        Self { id: CallId::fresh(), tool: tool.into(), arguments, proof: None }
+        Self { id: CallId::fresh(), tool: tool.into(), arguments, proof: None, trace: None }
+    }
+
+    #[must_use]
+    pub fn traced(mut self, trace: Option<TraceContext>) -> Self {
+        self.trace = trace;
+        self
     }
 
     #[must_use]

@@ -63,6 +63,8 @@ pub enum Door {
     Rest,
     /// Signed envelopes.
     Seal,
+    /// A volume mounted over NFS.
+    Nfs,
     Cli,
 }
 

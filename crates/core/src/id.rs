@@ -78,6 +78,10 @@ impl CallId {
     pub fn fresh() -> Self {
         Self(uuid::Uuid::now_v7())
     }
+
+    pub fn as_bytes(self) -> [u8; 16] {
+        self.0.into_bytes()
+    }
 }
 
 impl fmt::Display for CallId {

@@ -4,8 +4,10 @@
 //! types, so that a gate never needs to know a route, nor a door a store.
 
 pub mod approval;
+pub mod asking;
 pub mod call;
 pub mod caller;
+pub mod command;
 pub mod config;
 pub mod document;
 pub mod domain;
@@ -17,8 +19,10 @@ pub mod manifest;
 pub mod mode;
 pub mod nearest;
 pub mod outcome;
+pub mod patch;
 pub mod path;
 pub mod permit;
+pub mod progress;
 pub mod quantity;
 pub mod record;
 pub mod redact;
@@ -26,6 +30,8 @@ pub mod runtimes;
 pub mod secret;
 pub mod time;
 pub mod tool;
+pub mod trace;
+pub mod upstream;
 pub mod verdict;
 pub mod violation;
 

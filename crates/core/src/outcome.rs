@@ -1,5 +1,6 @@
 //! What a route gives back.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{event::Event, failure::FailureKind, label::Label};
@@ -15,6 +16,23 @@ pub struct Outcome {
     pub failure: Option<FailureKind>,
     pub label: Label,
     pub events: Vec<Event>,
+    /// The result of an MCP server, for clients of MCP; others read `value`.
+    pub passed: Option<Passed>,
+}
+
+/// An answer of an MCP server that passes through. Texts are JSON objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Passed {
+    /// The result without `resultType`, `ttlMs`, `cacheScope` and `_meta`.
+    Result(String),
+    /// No answer yet (`input_required`): the client is asked something, and repeats its request with the answers. The
+    /// result as above.
+    Asks(String),
+    /// The work goes on as a task of the server's: `taskId`, `status` and so on.
+    Task(String),
+    /// An error of the protocol: `code`, `message`, and `data` if there is any. `Outcome::failure` is set as well.
+    Error(String),
 }
 
 impl Outcome {

@@ -5,6 +5,7 @@ use crate::{
     domain::DomainPattern,
     id::CallId,
     path::PathPrefix,
+    trace::{Place, TraceContext},
     verdict::{Gate, GateVerdict},
 };
 
@@ -32,6 +33,7 @@ pub struct Permit {
     tool: String,
     caller: Caller,
     grant: Grant,
+    trace: Option<TraceContext>,
 }
 
 /// Some required gate did not pass, or was not asked.
@@ -53,7 +55,19 @@ impl Permit {
                 return Err(NotPermitted(gate));
             }
         }
-        Ok(Self { call, tool: tool.to_owned(), caller, grant })
+        Ok(Self { call, tool: tool.to_owned(), caller, grant, trace: None })
+    }
+
+    /// For a call that its caller traces.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<TraceContext>) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    /// Where the call stands in a trace, for whom it asks in turn.
+    pub fn place(&self) -> Place {
+        Place::of(self.call, self.trace.as_ref())
     }
 
     pub fn call(&self) -> CallId {

@@ -38,6 +38,96 @@ pub fn is_secret_name(name: &str) -> bool {
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
+/// Ends of names that mean a secret in an environment, where `key` and `pat` have no other use.
+const SECRET_ENDINGS: [&str; 7] = ["_key", "_pat", "_pwd", "_auth", "-key", "bearer", "accesskey"];
+
+/// How keys of well-known providers begin.
+const SECRET_BEGINNINGS: [&str; 22] = [
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "sk_live_",
+    "rk_live_",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "eyJ",
+    "npm_",
+    "pypi-",
+    "hf_",
+    "-----BEGIN",
+    "lin_api_",
+];
+
+/// Shorter values are settings: `TOKEN_LIMIT=100`.
+const SHORTEST_SECRET: usize = 8;
+
+/// Whether a variable or a header of this name and value is a secret that somebody wrote down in plain text.
+pub fn looks_secret(name: &str, value: &str) -> bool {
+    if has_secret_beginning(value) || url_holds_secret(value) {
+        return true;
+    }
+    let name = name.to_ascii_lowercase();
+    let named = is_secret_name(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending));
+    let value = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("Basic ")).unwrap_or(value);
+    let is_setting = value.len() < SHORTEST_SECRET
+        || value.contains(char::is_whitespace)
+        || value.starts_with(['/', '.', '~', '$'])
+        || value.contains("://")
+        || value.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b',');
+    named && !is_setting
+}
+
+fn has_secret_beginning(value: &str) -> bool {
+    let value =
+        value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("token ")).unwrap_or(value).trim();
+    value.len() >= 20 && SECRET_BEGINNINGS.iter().any(|beginning| value.starts_with(beginning))
+}
+
+/// Whether an address carries a password, or a secret among its parameters.
+pub fn url_holds_secret(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = place.split(['/', '#']).next().unwrap_or_default();
+    let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    if password.is_some_and(|(_, password)| !password.is_empty() && !password.starts_with('$')) {
+        return true;
+    }
+    let parameters = query.split('#').next().unwrap_or_default().split('&');
+    parameters
+        .filter_map(|parameter| parameter.split_once('='))
+        .any(|(name, value)| looks_secret(name, value))
+}
+
+/// The arguments of a program that look like secrets, with where in the argument the secret begins.
+pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, usize)> {
+    let option = |argument: &str| argument.trim_start_matches('-').to_owned();
+    let mut found = Vec::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| arguments[before].as_str()).unwrap_or_default();
+        let after_option =
+            before.starts_with('-') && !before.contains('=') && looks_secret(&option(before), argument);
+        if has_secret_beginning(argument) || url_holds_secret(argument) || after_option {
+            found.push((index, 0));
+        } else if let Some((name, value)) = argument.split_once(['=', ':'])
+            && !argument.contains("://")
+            && looks_secret(&option(name), value.trim_start())
+        {
+            let blanks = value.len() - value.trim_start().len();
+            found.push((index, name.len() + 1 + blanks));
+        }
+    }
+    found
+}
+
 /// A copy of `arguments` fit for the record: whatever a caller sends, it stays within tens of kilobytes.
 pub fn arguments(arguments: &Map<String, Value>) -> Map<String, Value> {
     let mut kept = members(arguments, 0);
@@ -154,6 +244,40 @@ mod tests {
             record,
             json!({"headers": {"Authorization": "[redacted]", "Accept": "*/*"}, "x": [{"api_key": "[redacted]"}]})
         );
+    }
+
+    #[test]
+    fn secrets_in_plain_text_are_told_from_settings() {
+        for (name, value) in [
+            ("GITHUB_PERSONAL_ACCESS_TOKEN", "0123456789abcdef0123"),
+            ("OPENAI_KEY", "abcdefghijklmnop"),
+            ("X", "ghp_0123456789abcdefghij"),
+            ("Authorization", "Bearer abcdefghijklmnop"),
+            ("DATABASE_URL", "postgres://ann:pw@db/x"),
+            ("ENDPOINT", "https://example.org/?api_key=abcdefghijkl"),
+        ] {
+            assert!(looks_secret(name, value), "{name}");
+        }
+        for (name, value) in [
+            ("TOKEN_LIMIT", "100000000"),
+            ("MAX_TOKENS", "4096"),
+            ("TOKEN_FILE", "/run/secrets/token"),
+            ("TOKEN_URL", "https://example.org/token"),
+            ("LANG", "en_GB.UTF-8"),
+            ("API_KEY", ""),
+            ("API_KEY", "${API_KEY}"),
+            ("DATABASE_URL", "postgres://db/x"),
+        ] {
+            assert!(!looks_secret(name, value), "{name}={value}");
+        }
+        let arguments = |list: &[&str]| {
+            secret_arguments(&list.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(arguments(&["-y", "server", "--token", "abcdefghijklmnop"]), [(3, 0)]);
+        assert_eq!(arguments(&["--api-key=abcdefghijklmnop"]), [(0, 10)]);
+        assert_eq!(arguments(&["--header", "Authorization: Bearer abcdefghijklmnop"]), [(1, 15)]);
+        assert_eq!(arguments(&["--header", "Authorization:${AUTH}", "/srv/data", "--port=8080"]), []);
+        assert_eq!(arguments(&["postgresql://ann:pw@localhost/db"]), [(0, 0)]);
     }
 
     #[test]

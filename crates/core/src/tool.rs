@@ -7,7 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::{caller::Tier, label::Label};
 
+/// The argument of tools that can say what they would do without doing it.
+const DRY_RUN: &str = "dryRun";
+
 pub type Text = Cow<'static, str>;
+
+/// The first tag of a tool that an MCP server offers: its definition is text from outside, and may change.
+pub const UPSTREAM_TAG: &str = "mcp-server";
 
 /// Which of the four routes carries the tool out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -16,6 +22,8 @@ pub enum Route {
     Files,
     /// Leaves the node: web providers and, later, other MCP servers.
     Upstream,
+    /// Runs programs in a sandbox.
+    Exec,
     Builtin,
 }
 
@@ -24,13 +32,14 @@ impl Route {
         match self {
             Self::Files => "files",
             Self::Upstream => "upstream",
+            Self::Exec => "exec",
             Self::Builtin => "builtin",
         }
     }
 }
 
 /// What a call can change. Decides whether an intent must be durable first, and the MCP annotations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mutability {
     ReadOnly,
@@ -53,7 +62,8 @@ impl Mutability {
 pub enum ApprovalRule {
     NotRequired,
     Required,
-    /// Required unless the capability that grants the tool says `approval: not_required`.
+    /// Required unless the capability that grants the tool says `approval: not_required`. A rehearsal (`dryRun`)
+    /// changes nothing, and nobody is asked about it.
     RequiredByDefault,
     /// Not asked for by the tool itself; stated so that people know a policy may.
     MayRequire,
@@ -75,6 +85,11 @@ pub enum Target {
     Tree {
         argument: Text,
     },
+    /// The paths that a unified diff names, unless the argument `instead` names the one file.
+    Patch {
+        argument: Text,
+        instead: Text,
+    },
     Url {
         argument: Text,
     },
@@ -86,6 +101,15 @@ pub enum Target {
     Command {
         command: Text,
         args: Text,
+    },
+    /// A fixed program that the tool runs whatever its arguments are, e.g. a shell.
+    Program {
+        program: Text,
+    },
+    /// A program that an argument chooses by a word of its own, e.g. a language.
+    Choice {
+        argument: Text,
+        programs: Vec<(Text, Text)>,
     },
 }
 
@@ -136,6 +160,18 @@ impl ToolSpec {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
+    }
+
+    /// Whether the call only says what it would do: the tool has a `dryRun`, and it is set.
+    pub fn rehearses(&self, arguments: &Map<String, Value>) -> bool {
+        !self.is_upstream()
+            && self.input_schema["properties"].get(DRY_RUN).is_some()
+            && arguments.get(DRY_RUN) == Some(&Value::Bool(true))
+    }
+
+    /// Whether an MCP server behind the node offers it.
+    pub fn is_upstream(&self) -> bool {
+        self.tags.first().is_some_and(|tag| tag == UPSTREAM_TAG)
     }
 
     /// The name and every alias.

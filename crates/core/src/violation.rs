@@ -72,6 +72,8 @@ violation_kinds! {
     RequestTooLarge: Contract 413 -32600,
     /// No tool of that name is registered.
     ToolNotFound: Routing 403 -32000,
+    /// The tool's definition waits for an operator.
+    ToolQuarantined: Routing 403 -32000,
     /// The caller's context or tier does not include the tool.
     ToolNotAllowed: Policy 403 -32000,
     /// The tool is on the context's deny list.
@@ -85,10 +87,14 @@ violation_kinds! {
     /// The answer is larger than the context lets through.
     OutputSizeLimitExceeded: Policy 403 -32000,
     ConcurrentExecLimitExceeded: Policy 403 -32000,
+    /// A command was to run, or ran, longer than the node lets any.
+    ExecTimeoutCeilingExceeded: Policy 403 -32000,
     /// A Cedar policy of the operator forbids the call.
     PolicyForbids: Policy 403 -32000,
     /// A person said no.
     ApprovalRejected: Policy 403 -32000,
+    /// A file handle that the node did not give out, or gave to another export, or whose export has ended.
+    UnauthorizedVolumeAccess: Policy 403 -32000,
     /// Nobody decided in time.
     ApprovalExpired: Policy 403 -32000,
     /// What was approved is no longer what would run: rules or labels have changed, or the credential is gone.
@@ -105,6 +111,8 @@ violation_kinds! {
     Overloaded: Node 503 -32603,
     /// The call ran into the node's own time limit.
     DeadlineExceeded: Node 504 -32603,
+    /// Commands can't be confined here as the node's floor demands, so none is run.
+    SandboxUnavailable: Node 503 -32603,
     /// The node is stopping.
     ShuttingDown: Node 503 -32603,
     InternalError: Node 500 -32603,

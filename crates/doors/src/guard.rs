@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use aegis_core::{
     Caller, Door, Violation, ViolationKind, caller::AGENT_USER, config::security_context::OPERATOR_CONTEXT,
-    id::SessionId,
+    id::SessionId, trace::TraceContext, upstream::VIA,
 };
 use axum::{
     body::Body,
@@ -51,6 +51,19 @@ pub(crate) async fn host_and_origin(
         if !origin_is_ours(&doors, origin) {
             return forbidden("Origin", Some(origin), "spec.network.allowed_origins");
         }
+    }
+    if request
+        .headers()
+        .get_all(VIA)
+        .iter()
+        .any(|mark| mark.to_str().is_ok_and(|mark| doors.servers.leads_back(mark)))
+    {
+        let circle = Violation::new(
+            ViolationKind::MalformedRequest,
+            "the request comes from this node itself: an MCP server's `url` is the node's own address",
+        )
+        .hint("write the address of the server instead");
+        return wire::refusal_with_status(&circle, StatusCode::LOOP_DETECTED);
     }
     next.run(request).await
 }
@@ -240,6 +253,12 @@ pub(crate) async fn operator(doors: &Doors, headers: &HeaderMap) -> Result<Calle
 /// By tier and by context: a token of the operator tier that was bound to less stays bound.
 pub(crate) fn is_operator(caller: &Caller) -> bool {
     caller.tier == aegis_core::Tier::Operator && caller.context.as_str() == OPERATOR_CONTEXT
+}
+
+/// The trace that the caller is in.
+pub(crate) fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    TraceContext::parse(text("traceparent")?, text("tracestate"))
 }
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -9,12 +9,15 @@ mod seal;
 pub mod serve;
 mod strict;
 mod wire;
+mod words;
 
 use std::sync::Arc;
 
 use aegis_core::config::NetworkConfig;
 use aegis_gates::IdentityGate;
-use aegis_plane::{Contexts, Plane};
+use aegis_nfs::gateway::Gateway;
+use aegis_plane::{Contexts, Plane, Secrets, Servers};
+use aegis_routes::upstream::Offers;
 use aegis_stores::registry::Registry;
 use axum::{Router, middleware};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +27,11 @@ use tokio_util::sync::CancellationToken;
 pub struct Doors {
     pub plane: Arc<Plane>,
     pub contexts: Contexts,
+    pub servers: Arc<Servers>,
+    pub secrets: Secrets,
+    /// What servers offer besides tools.
+    pub offers: Arc<dyn Offers>,
+    pub volumes: Arc<Gateway>,
     pub identity: IdentityGate,
     pub registry: Registry,
     pub network: NetworkConfig,

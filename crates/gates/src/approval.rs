@@ -104,6 +104,7 @@ pub fn reasons(
     let by_tool = match &tool.approval {
         ApprovalRule::NotRequired | ApprovalRule::MayRequire => None,
         ApprovalRule::Required => Some(own("of every call")),
+        ApprovalRule::RequiredByDefault if tool.rehearses(arguments) => None,
         ApprovalRule::RequiredByDefault => (capability != Some(CapabilityApproval::NotRequired))
             .then(|| own("unless the capability says `approval: not_required`")),
         ApprovalRule::RequiredFor { argument, values } => arguments

@@ -1,10 +1,13 @@
 //! Arguments against the tool's schema: nothing unknown, nothing missing, defaults filled, numbers clamped.
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
 
 use aegis_core::{ToolSpec, Violation, ViolationKind, nearest::suggestion};
 use jsonschema::{
-    Validator,
+    PatternOptions, Validator,
     error::{TypeKind, ValidationErrorKind},
 };
 use serde_json::{Map, Value};
@@ -14,19 +17,45 @@ const CLAMP: &str = "x-clamp";
 /// Mistakes named in one message; a model mends them one round at a time anyway.
 const MOST_MISTAKES: usize = 5;
 
+/// Tools of MCP servers whose validators are kept. When there are more they are all made again, which costs time and
+/// nothing else.
+const MOST_KEPT: usize = 16_384;
+
+type Compiled = Result<Validator, String>;
+
 /// Holds a compiled validator per tool, made when the tool is first called.
 #[derive(Debug)]
 pub struct ArgumentsGate {
-    validators: HashMap<String, OnceLock<Result<Validator, String>>>,
+    validators: HashMap<String, OnceLock<Compiled>>,
+    /// Of tools that came later. A definition that changes is another, so each goes with the schema it was made of.
+    later: RwLock<HashMap<String, Arc<Later>>>,
+}
+
+#[derive(Debug)]
+struct Later {
+    schema: Value,
+    compiled: Compiled,
 }
 
 impl ArgumentsGate {
     pub fn new<'a>(tools: impl IntoIterator<Item = &'a ToolSpec>) -> Self {
-        Self { validators: tools.into_iter().map(|tool| (tool.name.to_string(), OnceLock::new())).collect() }
+        Self {
+            // What a server calls its own changes while the node runs.
+            validators: tools
+                .into_iter()
+                .filter(|tool| !tool.is_upstream())
+                .map(|tool| (tool.name.to_string(), OnceLock::new()))
+                .collect(),
+            later: RwLock::default(),
+        }
     }
 
     /// Makes the arguments what the tool will see, or says what is wrong with them.
     pub fn check(&self, tool: &ToolSpec, arguments: &mut Map<String, Value>) -> Result<(), Violation> {
+        // What a server means by a default or a null is its own affair: its schema is held against what was sent.
+        if tool.is_upstream() {
+            return self.whole(tool, arguments);
+        }
         let schema = &tool.input_schema;
         let required = |name: &str| {
             schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
@@ -38,6 +67,10 @@ impl ArgumentsGate {
                 fill(arguments, name, property);
             }
         }
+        self.whole(tool, arguments)
+    }
+
+    fn whole(&self, tool: &ToolSpec, arguments: &mut Map<String, Value>) -> Result<(), Violation> {
         let subject = Value::Object(std::mem::take(arguments));
         let mistakes = self.mistakes(tool, &subject);
         if let Value::Object(checked) = subject {
@@ -77,25 +110,50 @@ impl ArgumentsGate {
     }
 
     fn mistakes(&self, tool: &ToolSpec, subject: &Value) -> Result<Vec<String>, Violation> {
-        let unknown = || Err(format!("no validator for `{}`", tool.name));
-        let compiled = self.validators.get(tool.name.as_ref()).map(|cell| {
-            cell.get_or_init(|| {
-                jsonschema::options()
-                    .should_validate_formats(true)
-                    .build(&tool.input_schema)
-                    .map_err(|error| error.to_string())
-            })
-        });
-        match compiled.unwrap_or(&unknown()) {
-            Ok(validator) if validator.is_valid(subject) => Ok(Vec::new()),
-            Ok(validator) => {
-                Ok(validator.iter_errors(subject).take(MOST_MISTAKES).map(|error| describe(&error)).collect())
+        match self.validators.get(tool.name.as_ref()) {
+            Some(cell) => {
+                let compiled = cell.get_or_init(|| {
+                    jsonschema::options()
+                        .should_validate_formats(true)
+                        .build(&tool.input_schema)
+                        .map_err(|error| error.to_string())
+                });
+                found(tool, compiled, subject)
             }
-            Err(error) => Err(Violation::new(
-                ViolationKind::InternalError,
-                format!("the schema of `{}` does not compile: {error}", tool.name),
-            )),
+            None => found(tool, &self.later(tool).compiled, subject),
         }
+    }
+
+    fn later(&self, tool: &ToolSpec) -> Arc<Later> {
+        let kept = self.later.read().unwrap_or_else(PoisonError::into_inner).get(tool.name.as_ref()).cloned();
+        if let Some(kept) = kept.filter(|kept| kept.schema == tool.input_schema) {
+            return kept;
+        }
+        // A pattern from outside is matched in linear time, whatever it is.
+        let compiled = jsonschema::options()
+            .with_pattern_options(PatternOptions::regex())
+            .build(&tool.input_schema)
+            .map_err(|error| error.to_string());
+        let made = Arc::new(Later { schema: tool.input_schema.clone(), compiled });
+        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        if later.len() >= MOST_KEPT {
+            later.clear();
+        }
+        later.insert(tool.name.to_string(), Arc::clone(&made));
+        made
+    }
+}
+
+fn found(tool: &ToolSpec, compiled: &Compiled, subject: &Value) -> Result<Vec<String>, Violation> {
+    match compiled {
+        Ok(validator) if validator.is_valid(subject) => Ok(Vec::new()),
+        Ok(validator) => {
+            Ok(validator.iter_errors(subject).take(MOST_MISTAKES).map(|error| describe(&error)).collect())
+        }
+        Err(error) => Err(Violation::new(
+            ViolationKind::InternalError,
+            format!("the schema of `{}` does not compile: {error}", tool.name),
+        )),
     }
 }
 

@@ -1,10 +1,13 @@
 //! From an admission to its record: rate, permit, intent, route, record.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
 
 use aegis_core::{
-    Approval, Caller, Event, Gate, GateVerdict, Label, Outcome, Permit, ToolSpec, Violation, ViolationKind,
-    event::EventName, record::CallResult, tool::Route,
+    Approval, Caller, Event, Gate, GateVerdict, Grant, Label, Outcome, Permit, ToolSpec, Violation,
+    ViolationKind, event::EventName, id::CallId, progress::Listener, record::CallResult, tool::Route,
 };
 use aegis_stores::audit::AuditError;
 use futures::FutureExt;
@@ -14,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::Admission,
+    heard::Heard,
     pipeline::{Plane, objection, refusal_events, unrecordable},
     record::Draft,
 };
 
 /// A decision older than this is made again before it is acted on.
-const DECISION_STALE: Duration = Duration::from_secs(1);
+pub(crate) const DECISION_STALE: Duration = Duration::from_secs(1);
 
 /// An outcome together with its answer as JSON text, which is written once and measured.
 #[derive(Debug)]
@@ -47,6 +51,7 @@ impl Done {
                 failure: None,
                 label: Label::node(),
                 events: Vec::new(),
+                passed: None,
             },
             pending: None,
         }
@@ -79,6 +84,7 @@ impl Plane {
         mut admission: Admission,
         mut draft: Draft,
         cancel: CancellationToken,
+        listener: &dyn Listener,
         answer: Option<Answer>,
     ) -> Carried {
         let stopped =
@@ -105,13 +111,9 @@ impl Plane {
         };
         let Admission { call, caller, tool, arguments, verdicts, granted, .. } = admission;
         let largest = granted.grant.max_response_size.unwrap_or(u64::MAX).min(self.limits.max_response.0);
-        #[allow(clippy::disallowed_methods, reason = "this is the one place where a permit is made")]
-        let permit = match Permit::grant(call, &tool.name, caller.clone(), granted.grant, &verdicts) {
-            Ok(permit) => permit,
-            Err(error) => {
-                let violation = Violation::new(ViolationKind::InternalError, error.to_string());
-                return stopped(draft, violation, answer);
-            }
+        let permit = match permit(call, &tool, &caller, granted.grant, &verdicts) {
+            Ok(permit) => permit.traced(draft.trace()),
+            Err(violation) => return stopped(draft, violation, answer),
         };
 
         let mutates = tool.mutability.mutates();
@@ -129,9 +131,12 @@ impl Plane {
             Err(error) => return stopped(draft, unrecordable(&error), answer),
         }
         self.bus().announce(&caller.tenant, call, &tool.name, Event::new(EventName::InvocationRequested));
-        let route = self.catalog().carry_out(permit, &tool, arguments, self, self, &cancel);
+        let heard = Heard { plane: self, caller: &caller, call, tool: &tool, listener };
+        let route = self.catalog().carry_out(permit, &tool, arguments, self, self, &cancel, &heard);
+        let from = Instant::now();
         let (carried, answer) =
             under_deadline(route, self.limits.call_timeout.0, mutates, &cancel, answer).await;
+        draft.carried(tool.route, from);
         drop(charge);
         let result = self.conclude(&caller, &tool, draft, carried, largest).await;
         Carried::Ended(Box::new(result), answer)
@@ -150,14 +155,20 @@ impl Plane {
         let approved = draft.approval().is_some();
         let announce = |event| self.bus().announce(&caller.tenant, call, &tool.name, event);
         let mut label = None;
+        let mut exit_code = None;
         let mut result = carried.and_then(|mut outcome| {
+            exit_code = outcome.events.iter().find_map(exit_code_of);
             std::mem::take(&mut outcome.events).into_iter().for_each(announce);
             label = Some(outcome.label.clone());
             measured(outcome, largest, tool)
         });
         let recorded = recorded(&result);
         let ended = match &recorded {
-            CallResult::Done { .. } => Event::new(EventName::InvocationCompleted),
+            CallResult::Done { .. } => match exit_code.filter(|code| *code != 0) {
+                None => Event::new(EventName::InvocationCompleted),
+                // A normal answer to whoever asked, and a failure to whoever watches.
+                Some(code) => Event::new(EventName::InvocationFailed).with("exit_code", code),
+            },
             other => Event::new(EventName::InvocationFailed).with("status", other.status()),
         };
         let (entry, took) = draft.finish(recorded.clone(), label);
@@ -202,6 +213,11 @@ impl Plane {
     }
 }
 
+/// How a command that the call ran has ended.
+fn exit_code_of(event: &Event) -> Option<i64> {
+    (event.name == EventName::CommandExecutionCompleted).then(|| event.detail.get("exit_code")?.as_i64())?
+}
+
 /// How the record names a result.
 pub(crate) fn recorded(result: &Result<Done, Violation>) -> CallResult {
     match result {
@@ -218,6 +234,18 @@ pub(crate) fn recorded(result: &Result<Done, Violation>) -> CallResult {
             message: violation.message.clone(),
         },
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the one place where a permit is made")]
+pub(crate) fn permit(
+    call: CallId,
+    tool: &ToolSpec,
+    caller: &Caller,
+    grant: Grant,
+    verdicts: &[GateVerdict],
+) -> Result<Permit, Violation> {
+    Permit::grant(call, &tool.name, caller.clone(), grant, verdicts)
+        .map_err(|error| Violation::new(ViolationKind::InternalError, error.to_string()))
 }
 
 fn changed_meanwhile() -> Violation {

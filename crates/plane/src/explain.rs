@@ -1,7 +1,5 @@
 //! What would come of a call, gate by gate, without making it. Nothing is charged, recorded or run.
 
-use std::sync::Arc;
-
 use aegis_core::{
     Call, Caller, ToolSpec, Verdict, Violation, ViolationKind,
     approval::{Ask, Asker},
@@ -94,7 +92,7 @@ pub fn explain(
     circumstances: &Circumstances<'_>,
 ) -> Explanation {
     let mut steps = Vec::new();
-    let Some(tool) = plane.catalog().resolve(&call.tool).map(Arc::clone) else {
+    let Some(tool) = plane.catalog().resolve(&call.tool) else {
         let close = plane.catalog().nearest(&call.tool);
         let hint = close.map(|name| format!("did you mean `{name}`?"));
         steps.push(Step {

@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,11 +16,15 @@ use aegis_core::{ToolSpec, ViolationKind, record::CallResult};
 /// Upper bounds of the histogram's buckets, in microseconds.
 const BUCKETS: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
+/// Names of tools of MCP servers that are counted by themselves; further ones are counted together.
+const MOST_LATER: usize = 4096;
 const STATUSES: [&str; 4] = ["done", "failed", "refused", "unknown"];
 
 #[derive(Debug)]
 pub struct Meters {
     tools: HashMap<String, ToolMeter>,
+    /// Of tools that MCP servers offer, which come and go.
+    later: RwLock<HashMap<String, Arc<ToolMeter>>>,
     /// Calls of names that are no tool.
     strangers: AtomicU64,
     violations: HashMap<ViolationKind, AtomicU64>,
@@ -37,6 +44,7 @@ impl Meters {
     pub(crate) fn new<'a>(tools: impl IntoIterator<Item = &'a ToolSpec>) -> Self {
         Self {
             tools: tools.into_iter().map(|tool| (tool.name.to_string(), ToolMeter::default())).collect(),
+            later: RwLock::default(),
             strangers: AtomicU64::new(0),
             violations: ViolationKind::ALL.iter().map(|kind| (*kind, AtomicU64::new(0))).collect(),
             in_flight: AtomicU64::new(0),
@@ -68,8 +76,24 @@ impl Meters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A tool of the catalog, so that its name may become a label.
+    pub(crate) fn know(&self, tool: &ToolSpec) {
+        if self.tools.contains_key(tool.name.as_ref()) || self.later(&tool.name).is_some() {
+            return;
+        }
+        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        if later.len() < MOST_LATER {
+            later.entry(tool.name.to_string()).or_default();
+        }
+    }
+
+    fn later(&self, tool: &str) -> Option<Arc<ToolMeter>> {
+        self.later.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+    }
+
     pub(crate) fn finished(&self, tool: &str, result: &CallResult, took: Duration) {
-        let Some(meter) = self.tools.get(tool) else {
+        let later = if self.tools.contains_key(tool) { None } else { self.later(tool) };
+        let Some(meter) = self.tools.get(tool).or(later.as_deref()) else {
             self.strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -89,7 +113,9 @@ impl Meters {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut tools: Vec<_> = self.tools.iter().collect();
+        let later = self.later.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let later = later.iter().map(|(name, meter)| (name, meter.as_ref()));
+        let mut tools: Vec<_> = self.tools.iter().chain(later).collect();
         tools.sort_by_key(|(name, _)| name.as_str());
         writeln!(text, "# HELP aegis_calls_total Tool calls that ended, by tool and result.")?;
         writeln!(text, "# TYPE aegis_calls_total counter")?;

@@ -6,7 +6,9 @@ use aegis_core::{
     config::{ApprovalsConfig, AuditConfig, LimitsConfig, ReadDurability},
     event::EventName,
     id::CallId,
+    progress::{Listener, Silence},
     tool::Directory,
+    trace::Spans,
 };
 use aegis_gates::{ArgumentsGate, PolicyGate, approval};
 use aegis_routes::Catalog;
@@ -40,6 +42,8 @@ pub struct Parts {
     pub sessions: Arc<dyn Sessions>,
     /// Shows an approver what a call would do.
     pub previews: Arc<dyn Previews>,
+    /// Who traces calls.
+    pub spans: Arc<dyn Spans>,
 }
 
 #[derive(Debug)]
@@ -51,6 +55,7 @@ pub struct Plane {
     bus: Bus,
     meters: Meters,
     approvals: Approvals,
+    spans: Arc<dyn Spans>,
     pub(crate) limits: LimitsConfig,
     pub(crate) durable_reads: bool,
     pub(crate) slots: Semaphore,
@@ -67,7 +72,8 @@ pub struct Reply {
 
 impl Plane {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let specs = || parts.catalog.specs().map(AsRef::as_ref);
+        let own = parts.catalog.specs();
+        let specs = || own.iter().map(AsRef::as_ref);
         let (arguments, meters) = (ArgumentsGate::new(specs()), Meters::new(specs()));
         Arc::new_cyclic(|plane| Self {
             arguments,
@@ -79,6 +85,7 @@ impl Plane {
             policy: parts.policy,
             audit: parts.audit,
             bus: parts.bus,
+            spans: parts.spans,
             limits: parts.limits,
             work: TaskTracker::new(),
         })
@@ -109,6 +116,10 @@ impl Plane {
         &self.approvals
     }
 
+    pub(crate) fn spans(&self) -> &Arc<dyn Spans> {
+        &self.spans
+    }
+
     pub(crate) fn arguments(&self) -> &ArgumentsGate {
         &self.arguments
     }
@@ -116,10 +127,21 @@ impl Plane {
     /// Takes a call from a door to its answer. The call goes on, and is recorded, when the caller stops waiting;
     /// `cancel` is how a door says that nobody waits any more.
     pub async fn call(self: &Arc<Self>, caller: Caller, call: Call, cancel: CancellationToken) -> Reply {
+        self.call_heard(caller, call, cancel, Arc::new(Silence)).await
+    }
+
+    /// As [`Plane::call`], with somebody who hears of the call while it runs.
+    pub async fn call_heard(
+        self: &Arc<Self>,
+        caller: Caller,
+        call: Call,
+        cancel: CancellationToken,
+        listener: Arc<dyn Listener>,
+    ) -> Reply {
         let id = call.id;
         let (answer, answered) = oneshot::channel();
         let plane = Arc::clone(self);
-        self.work.spawn(async move { plane.live(caller, call, cancel, answer).await });
+        self.work.spawn(async move { plane.live(caller, call, cancel, &*listener, answer).await });
         let result = answered.await.unwrap_or_else(|_| {
             Err(Violation::new(ViolationKind::InternalError, "the call ended without an answer")
                 .hint("its record in the audit log says how far it came"))
@@ -128,9 +150,16 @@ impl Plane {
     }
 
     /// The life of a call.
-    async fn live(&self, caller: Caller, mut call: Call, cancel: CancellationToken, answer: Answer) {
+    async fn live(
+        &self,
+        caller: Caller,
+        mut call: Call,
+        cancel: CancellationToken,
+        listener: &dyn Listener,
+        answer: Answer,
+    ) {
         let _in_flight = self.meters.enter();
-        let mut draft = Draft::new(&caller, &call);
+        let mut draft = Draft::new(&caller, &call, &self.spans);
         let arguments = std::mem::take(&mut call.arguments);
         let Ok(_slot) = self.slots.try_acquire() else {
             draft.asked(&arguments);
@@ -145,7 +174,7 @@ impl Plane {
         };
         match self.admit(caller, &call, arguments, &mut draft) {
             Ok(admission) if admission.asks.is_empty() => {
-                self.perform(admission, draft, cancel, answer).await;
+                self.perform(admission, draft, cancel, listener, answer).await;
             }
             Ok(admission) => Box::pin(self.park(admission, draft, answer)).await,
             Err(violation) => self.refuse(draft, violation, answer).await,
@@ -166,11 +195,13 @@ impl Plane {
             draft.verdicts(verdicts);
             violation
         };
-        let Some(tool) = self.catalog.resolve(&call.tool).map(Arc::clone) else {
+        let Some(tool) = self.catalog.resolve(&call.tool) else {
             draft.asked(&arguments);
             return Err(deny(draft, verdicts, Gate::Catalog, self.no_such_tool(&caller, &call.tool)));
         };
         verdicts.push(GateVerdict::pass(Gate::Catalog));
+        draft.passed(Gate::Catalog);
+        self.meters.know(&tool);
         let asked_as = (call.tool != tool.name).then(|| call.tool.clone());
         draft.tool(&tool.name, asked_as.clone());
 
@@ -187,8 +218,10 @@ impl Plane {
             return Err(deny(draft, verdicts, Gate::Arguments, violation));
         }
         verdicts.push(GateVerdict::pass(Gate::Arguments));
+        draft.passed(Gate::Arguments);
 
         let decision = self.policy.decide(&caller, &tool, &arguments);
+        draft.passed(Gate::Policy);
         verdicts.push(decision.verdict.clone());
         let Some(granted) = decision.granted else {
             draft.asked(&arguments);
@@ -221,13 +254,21 @@ impl Plane {
             version: decision.version,
             decided: Instant::now(),
         };
+        draft.passed(Gate::Approval);
         draft.admitted(&admission);
         Ok(admission)
     }
 
     /// Carries an admitted call out, and answers.
-    async fn perform(&self, admission: Admission, draft: Draft, cancel: CancellationToken, answer: Answer) {
-        match self.carry_out(admission, draft, cancel, Some(answer)).await {
+    async fn perform(
+        &self,
+        admission: Admission,
+        draft: Draft,
+        cancel: CancellationToken,
+        listener: &dyn Listener,
+        answer: Answer,
+    ) {
+        match self.carry_out(admission, draft, cancel, listener, Some(answer)).await {
             Carried::Ended(result, Some(answer)) => {
                 // The receiver is gone when the caller stopped waiting.
                 let _ = answer.send(*result);
@@ -263,8 +304,12 @@ impl Plane {
         let close = self
             .catalog
             .nearest(name)
-            .and_then(|close| self.catalog.resolve(close))
+            .and_then(|close| self.catalog.resolve(&close))
             .filter(|tool| self.policy.sees(caller, tool));
+        if let Some(reason) = self.catalog.withheld(name) {
+            let withheld = format!("`{shown}` can't be called: {reason}");
+            return Violation::new(ViolationKind::ToolQuarantined, withheld);
+        }
         let violation =
             Violation::new(ViolationKind::ToolNotFound, format!("there is no tool called `{shown}`"));
         match close {
@@ -276,7 +321,7 @@ impl Plane {
 
 impl Directory for Plane {
     fn visible(&self, caller: &Caller) -> Vec<Arc<ToolSpec>> {
-        self.catalog.specs().filter(|tool| self.policy.sees(caller, tool)).map(Arc::clone).collect()
+        self.catalog.specs().into_iter().filter(|tool| self.policy.sees(caller, tool)).collect()
     }
 }
 
@@ -297,6 +342,11 @@ pub(crate) fn unrecordable(error: &impl std::fmt::Display) -> Violation {
 pub(crate) fn refusal_events(violation: &Violation) -> impl Iterator<Item = Event> {
     use aegis_core::violation::Layer;
     let names: &[EventName] = match (violation.kind, violation.kind.layer()) {
+        (ViolationKind::CommandNotAllowed | ViolationKind::SubcommandNotAllowed, _) => &[
+            EventName::CommandPolicyViolation,
+            EventName::ToolPolicyViolation,
+            EventName::PolicyViolationBlocked,
+        ],
         (ViolationKind::PathTraversalAttempt, _) => &[
             EventName::PathTraversalBlocked,
             EventName::ToolPolicyViolation,

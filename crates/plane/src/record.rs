@@ -1,6 +1,9 @@
 //! Turning what happened to a call into its one audit record.
 
-use std::time::Instant;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aegis_core::{
     Approval, Call, Caller, Gate, GateVerdict, Label, Timestamp, Violation,
@@ -8,6 +11,8 @@ use aegis_core::{
     id::{ApprovalId, CallId, TenantId},
     record::{CallRecord, CallResult, Entry, Intent},
     redact,
+    tool::Route,
+    trace::{CallSpan, Part, Spans, Timed, TraceContext},
 };
 use serde_json::{Map, Value};
 
@@ -23,12 +28,19 @@ const LONGEST_TEXT: usize = 1024;
 pub(crate) struct Draft {
     started: Instant,
     record: CallRecord,
+    spans: Arc<dyn Spans>,
+    context: Option<TraceContext>,
+    /// What took how long; empty when nobody traces.
+    parts: Vec<Timed>,
 }
 
 impl Draft {
-    pub(crate) fn new(caller: &Caller, call: &Call) -> Self {
+    pub(crate) fn new(caller: &Caller, call: &Call, spans: &Arc<dyn Spans>) -> Self {
         Self {
             started: Instant::now(),
+            spans: Arc::clone(spans),
+            context: call.trace.clone(),
+            parts: Vec::new(),
             record: CallRecord {
                 time: Timestamp::now(),
                 call: call.id,
@@ -61,17 +73,39 @@ impl Draft {
     }
 
     /// A call that a person agreed to and that runs now.
-    pub(crate) fn approved(admission: &Admission, approval: &Approval) -> Self {
+    pub(crate) fn approved(admission: &Admission, approval: &Approval, spans: &Arc<dyn Spans>) -> Self {
         let call = Call {
             id: admission.call,
             tool: approval.tool.clone(),
             arguments: Map::new(),
             proof: approval.proof.clone(),
+            trace: None,
         };
-        let mut draft = Self::new(&admission.caller, &call);
+        let mut draft = Self::new(&admission.caller, &call, spans);
         draft.admitted(admission);
         draft.record.approval = Some(approval.id.clone());
         draft
+    }
+
+    /// A gate is done, and began where the part before it ended.
+    pub(crate) fn passed(&mut self, gate: Gate) {
+        if self.spans.is_on() {
+            let from = self.parts.last().map_or(Duration::ZERO, |before| before.to);
+            self.parts.push(Timed { part: Part::Gate(gate), from, to: self.started.elapsed() });
+        }
+    }
+
+    /// The route is done, and began then.
+    pub(crate) fn carried(&mut self, route: Route, from: Instant) {
+        if self.spans.is_on() {
+            let from = from.saturating_duration_since(self.started);
+            self.parts.push(Timed { part: Part::Route(route), from, to: self.started.elapsed() });
+        }
+    }
+
+    /// The trace that the caller is in.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        self.context.clone()
     }
 
     pub(crate) fn proof(&self) -> Option<&Proof> {
@@ -125,7 +159,7 @@ impl Draft {
         self.finish(result, None).0
     }
 
-    pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, std::time::Duration) {
+    pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, Duration) {
         let took = self.started.elapsed();
         self.record.result = match result {
             CallResult::Failed { kind, message } => {
@@ -138,6 +172,10 @@ impl Draft {
             ..label
         });
         self.record.micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if self.spans.is_on() {
+            let (record, context) = (&self.record, self.context.as_ref());
+            self.spans.ended(&CallSpan { record, context, parts: &self.parts, took });
+        }
         (Entry::Call(Box::new(self.record)), took)
     }
 }

@@ -27,8 +27,14 @@ async fn stage(home: &std::path::Path, own: Vec<SecurityContext>) -> Stage {
     let registry = Registry::open(&data).unwrap();
     let audit = AuditLog::open(&data, &AuditConfig::default()).unwrap();
     let layers = Layers::load(&registry, None, own).await.unwrap();
-    let policy =
-        PolicyGate::open(&layers.contexts(), Rules::none(), LabelBook::forgetful(), registry.clone()).await;
+    let policy = PolicyGate::open(
+        &layers.contexts(),
+        Rules::none(),
+        LabelBook::forgetful(),
+        registry.clone(),
+        Default::default(),
+    )
+    .await;
     let policy = Arc::new(policy.unwrap());
     let contexts = Contexts::new(layers, Arc::clone(&policy), registry.clone(), audit.clone());
     Stage { contexts, policy, registry, audit, data }

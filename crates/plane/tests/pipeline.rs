@@ -112,6 +112,7 @@ fn stage(limits: LimitsConfig) -> Stage {
         registry: Registry::open(&data).unwrap(),
         approvals: ApprovalsConfig::default(),
         sessions: Arc::new(NoSessions),
+        spans: Arc::new(aegis_core::trace::NoSpans),
         previews: Arc::new(NoPreviews),
     });
     Stage { plane, data, _dir: dir }

@@ -140,7 +140,7 @@ async fn replay(records: Vec<Entry>, policies: &str, rules: LabelRules, since: O
     let policies = policies.to_owned();
     tokio::task::spawn_blocking(move || {
         let catalog = catalog();
-        let schema = Schema::of(catalog.specs());
+        let schema = Schema::of(&catalog.specs());
         let rules = Rules::compile(&[Source::new("a.cedar", policies)], &schema, rules).unwrap();
         let contexts = contexts("{name: tests, capabilities: [{tool_pattern: test.*}]}");
         let gate = PolicyGate::new(&contexts, rules, LabelBook::forgetful());

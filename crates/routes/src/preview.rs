@@ -5,29 +5,37 @@ use std::sync::Arc;
 use aegis_core::{
     Caller, Grant, ToolSpec,
     approval::{Pending, Preview, Previews},
+    command::CommandLine,
     tool::Target,
 };
 use serde_json::{Map, Value};
 
-use crate::files::{Compared, Edit, Files, Intended};
+use crate::{
+    Catalog,
+    files::{FileError, Files, Revised},
+    tool::Intended,
+};
 
 /// Texts longer than this are shown by their arguments alone.
-const LONGEST_TEXT: u64 = 1 << 20;
+const LONGEST_TEXT: usize = 1 << 20;
 /// A diff is cut here, between two lines.
 const LONGEST_DIFF: usize = 64 << 10;
 /// Lines that differ, of both texts together, up to which the shortest diff is looked for. The search takes longer
 /// than in proportion, and the texts may have been made to.
 const MOST_LINES: usize = 4000;
+/// Files that the heading of a preview names.
+const MOST_NAMED: usize = 5;
 
 /// Previews of the tools of this crate.
 #[derive(Debug)]
 pub struct ToolPreviews {
     files: Arc<Files>,
+    catalog: Arc<Catalog>,
 }
 
 impl ToolPreviews {
-    pub fn new(files: &Arc<Files>) -> Self {
-        Self { files: Arc::clone(files) }
+    pub fn new(files: &Arc<Files>, catalog: &Arc<Catalog>) -> Self {
+        Self { files: Arc::clone(files), catalog: Arc::clone(catalog) }
     }
 }
 
@@ -43,11 +51,15 @@ impl Previews for ToolPreviews {
             if let Some(line) = command_line(tool, arguments) {
                 return Some(Preview::Command { line });
             }
-            let intended = intended(tool, arguments)?;
-            let path = arguments.get("path")?.as_str()?;
-            let compared = self.files.compare(&caller.tenant, grant, path, intended, LONGEST_TEXT).await;
-            let diff = match compared {
-                Ok(compared) => tokio::task::spawn_blocking(move || diff(&compared)).await,
+            let revisions = match self.catalog.intended(tool, arguments)? {
+                Intended::Revisions(revisions) => revisions,
+                Intended::Rename { from, to } => {
+                    let text = format!("rename from {from}\nrename to {to}\n");
+                    return Some(Preview::Diff { path: from, text, cut: false });
+                }
+            };
+            let diff = match self.files.compare(&caller.tenant, grant, revisions).await {
+                Ok(revised) => tokio::task::spawn_blocking(move || diffs(&revised)).await,
                 Err(error) => return Some(Preview::Unavailable { reason: error.to_string() }),
             };
             Some(diff.unwrap_or_else(|error| Preview::Unavailable { reason: error.to_string() }))
@@ -55,71 +67,72 @@ impl Previews for ToolPreviews {
     }
 }
 
-/// The change that a file tool's arguments describe.
-fn intended(tool: &ToolSpec, arguments: &Map<String, Value>) -> Option<Intended> {
-    let edit = |object: &Map<String, Value>| {
-        Some(Edit {
-            target: object.get("target_content")?.as_str()?.to_owned(),
-            replacement: object.get("replacement_content")?.as_str()?.to_owned(),
-        })
-    };
-    match tool.name.as_ref() {
-        "fs.write" => Some(Intended::Write(arguments.get("content")?.as_str()?.to_owned())),
-        "fs.edit" => Some(Intended::Edits(vec![edit(arguments)?])),
-        "fs.multi_edit" => {
-            let edits = arguments.get("edits")?.as_array()?.iter().map(|one| edit(one.as_object()?));
-            Some(Intended::Edits(edits.collect::<Option<_>>()?))
-        }
-        _ => None,
-    }
-}
-
 fn command_line(tool: &ToolSpec, arguments: &Map<String, Value>) -> Option<String> {
     tool.targets.iter().find_map(|target| {
         let Target::Command { command, args } = target else { return None };
         let command = arguments.get(command.as_ref())?.as_str()?;
-        let args = arguments.get(args.as_ref()).and_then(Value::as_array);
-        Some(match args {
-            // It is split as a shell would, so it is shown as it came.
-            None => command.to_owned(),
-            Some(args) => std::iter::once(command)
-                .chain(args.iter().filter_map(Value::as_str))
-                .map(quoted)
-                .collect::<Vec<String>>()
-                .join(" "),
-        })
+        let args = arguments.get(args.as_ref()).and_then(Value::as_array).into_iter().flatten();
+        let args: Vec<String> = args.filter_map(Value::as_str).map(str::to_owned).collect();
+        // Word by word, as it will run.
+        CommandLine::parse(command, &args).map(|line| line.shown()).ok()
     })
 }
 
-/// So that a person sees where a word begins and ends.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
+/// All of them under one another, as one patch has them.
+fn diffs(revised: &[Revised]) -> Preview {
+    let mut all = String::new();
+    let mut cut = false;
+    for one in revised.iter().filter(|one| one.changes()) {
+        let text = match diff(one, LONGEST_DIFF - all.len()) {
+            Ok((text, whole)) => {
+                cut |= !whole;
+                text
+            }
+            Err(error) => return Preview::Unavailable { reason: format!("{}: {error}", one.path) },
+        };
+        all.push_str(&text);
+        if cut {
+            break;
+        }
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    let paths: Vec<&str> = revised.iter().map(|one| one.path.as_str()).take(MOST_NAMED).collect();
+    let more = if revised.len() > paths.len() { ", …" } else { "" };
+    Preview::Diff { path: paths.join(", ") + more, text: all, cut }
 }
 
-fn diff(compared: &Compared) -> Preview {
-    let Compared { path, before, after } = compared;
+/// The diff, and whether it is all of it.
+fn diff(revised: &Revised, longest: usize) -> Result<(String, bool), FileError> {
+    let (before, after) = (text(revised.before.as_deref())?, text(revised.after.as_deref())?);
     let patch = if differing_lines(before, after) > MOST_LINES {
         whole(before, after)
     } else {
         diffy::create_patch(before, after).to_string()
     };
+    let path = revised.path.as_str();
+    let from = revised.renamed_from.as_ref().map_or(path, |from| from.as_str());
+    let (from, to) = (named(revised.before.is_some(), from), named(revised.after.is_some(), path));
     // The library has no names for the two; people have one.
     let body = patch.split_inclusive('\n').skip(2);
-    let from = if before.is_empty() { "/dev/null" } else { path.as_str() };
-    let mut text = format!("--- {from}\n+++ {path}\n");
-    let mut cut = false;
-    for line in body {
-        if text.len() + line.len() > LONGEST_DIFF {
-            cut = true;
-            break;
+    let mut text = String::new();
+    for line in [format!("--- {from}\n"), format!("+++ {to}\n")].iter().map(String::as_str).chain(body) {
+        if text.len() + line.len() > longest {
+            return Ok((text, false));
         }
         text.push_str(line);
     }
-    Preview::Diff { path: path.to_string(), text, cut }
+    Ok((text, true))
+}
+
+fn named(there: bool, path: &str) -> &str {
+    if there { path } else { "/dev/null" }
+}
+
+fn text(content: Option<&[u8]>) -> Result<&str, FileError> {
+    let content = content.unwrap_or_default();
+    if content.len() > LONGEST_TEXT {
+        return Err(FileError::TooLarge { size: content.len() as u64, limit: LONGEST_TEXT as u64 });
+    }
+    std::str::from_utf8(content).map_err(|error| FileError::NotUtf8(error.valid_up_to()))
 }
 
 /// How many lines are left when those that the texts begin and end with alike are taken away.
@@ -153,7 +166,9 @@ mod tests {
 
     fn shown(before: &str, after: &str) -> (String, bool) {
         let path = VolumePath::parse("notes/a.txt").unwrap();
-        match diff(&Compared { path, before: before.into(), after: after.into() }) {
+        let content = |text: &str| (!text.is_empty()).then(|| text.as_bytes().to_vec());
+        let (before, after) = (content(before), content(after));
+        match diffs(&[Revised { path, renamed_from: None, before, after, hunks: Vec::new() }]) {
             Preview::Diff { text, cut, .. } => (text, cut),
             other => panic!("{other:?}"),
         }
@@ -168,6 +183,7 @@ mod tests {
         );
         assert!(!cut);
         assert!(shown("", "new\n").0.starts_with("--- /dev/null\n"));
+        assert!(shown("old\n", "").0.contains("+++ /dev/null\n"));
     }
 
     #[test]
@@ -176,12 +192,5 @@ mod tests {
         let (text, cut) = shown(&lines("a"), &lines("b"));
         assert!(cut);
         assert!(text.len() <= LONGEST_DIFF);
-    }
-
-    #[test]
-    fn words_are_quoted_where_they_need_it() {
-        assert_eq!(quoted("status"), "status");
-        assert_eq!(quoted("a b; rm -rf '"), "'a b; rm -rf '\\'''");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -3,9 +3,10 @@
 use std::{future::Future, sync::Mutex};
 
 use aegis_core::{
-    Event, Failure, Label, Outcome, Permit, ToolSpec, Violation, ViolationKind,
+    Event, Failure, FailureKind, Label, Outcome, Permit, ToolSpec, Violation, ViolationKind,
     approval::Desk,
     caller::Tier,
+    progress::{Listener, Progress},
     tool::{ApprovalRule, Directory, Example, Mutability, Route, Target, Text},
 };
 use futures::future::BoxFuture;
@@ -13,6 +14,8 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+
+use crate::files::Revision;
 
 /// One tool. Input has passed the arguments gate: defaults are filled and numbers clamped.
 pub trait Tool: Send + Sync + 'static {
@@ -36,11 +39,28 @@ pub trait Tool: Send + Sync + 'static {
     /// Whether [`Tool::text`] gives a text.
     const ANSWERS_TEXT: bool = false;
 
+    /// What a call would do, for whoever is asked to approve it. Nothing happens.
+    fn intended(_input: Self::Input) -> Option<Intended> {
+        None
+    }
+
     /// The failure object. Most tools name themselves; file tools name the path.
     fn failure(name: &str, _arguments: &Map<String, Value>, failure: &Failure) -> Map<String, Value> {
         failure_members([("tool", name.into())], failure)
     }
 }
+
+/// What a call would do.
+#[derive(Debug)]
+pub enum Intended {
+    /// Change files.
+    Revisions(Vec<Revision>),
+    /// Give a file or a directory another name.
+    Rename { from: String, to: String },
+}
+
+/// What follows in a description is true of this machine only, and no part of the reference.
+pub const HERE: &str = " On this node: ";
 
 /// `error`, `error_kind` and the tool's own members.
 pub fn failure_members<const N: usize>(own: [(&str, Value); N], failure: &Failure) -> Map<String, Value> {
@@ -81,7 +101,10 @@ pub struct Run<'a> {
     pub desk: &'a dyn Desk,
     /// Cancelled when the caller is gone or the call's time is up; long work looks at it.
     pub cancel: &'a CancellationToken,
+    #[debug(skip)]
+    listener: &'a dyn Listener,
     events: Mutex<Vec<Event>>,
+    refusal: Mutex<Option<Violation>>,
 }
 
 impl<'a> Run<'a> {
@@ -90,8 +113,10 @@ impl<'a> Run<'a> {
         directory: &'a dyn Directory,
         desk: &'a dyn Desk,
         cancel: &'a CancellationToken,
+        listener: &'a dyn Listener,
     ) -> Self {
-        Self { permit, directory, desk, cancel, events: Mutex::new(Vec::new()) }
+        let (events, refusal) = (Mutex::new(Vec::new()), Mutex::new(None));
+        Self { permit, directory, desk, cancel, listener, events, refusal }
     }
 
     /// Tells subscribers what happened. Shown whether the tool then succeeds or fails.
@@ -99,8 +124,33 @@ impl<'a> Run<'a> {
         self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(event);
     }
 
-    fn into_events(self) -> Vec<Event> {
-        self.events.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Tells subscribers at once what others may not want to wait for.
+    pub fn announce(&self, event: Event) {
+        self.listener.event(event);
+    }
+
+    /// Tells whoever waits for the answer how far the work is.
+    pub fn progress(&self, progress: Progress) {
+        self.listener.progress(progress);
+    }
+
+    /// Who hears of the call while it runs, for work that several parts share.
+    pub fn listener(&self) -> &'a dyn Listener {
+        self.listener
+    }
+
+    /// Refuses the call after all, over something that only the route could see. The caller hears the violation; what
+    /// is returned here only ends the tool.
+    #[must_use]
+    pub fn refuse(&self, violation: Violation) -> Failure {
+        let ended = Failure::new(FailureKind::PermissionDenied, violation.message.clone());
+        *self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(violation);
+        ended
+    }
+
+    fn into_parts(self) -> (Vec<Event>, Option<Violation>) {
+        let events = self.events.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (events, self.refusal.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 
@@ -131,9 +181,15 @@ pub(crate) trait AnyTool: Send + Sync {
         run: Run<'a>,
         arguments: Map<String, Value>,
     ) -> BoxFuture<'a, Result<Outcome, Violation>>;
+
+    fn intended(&self, arguments: &Map<String, Value>) -> Option<Intended>;
 }
 
 impl<T: Tool> AnyTool for T {
+    fn intended(&self, arguments: &Map<String, Value>) -> Option<Intended> {
+        T::Input::deserialize_arguments(arguments).ok().and_then(T::intended)
+    }
+
     fn run<'a>(
         &'a self,
         spec: &'a ToolSpec,
@@ -148,7 +204,10 @@ impl<T: Tool> AnyTool for T {
                 )
             })?;
             let answered = Tool::run(self, &run, input).await;
-            let events = run.into_events();
+            let (events, refusal) = run.into_parts();
+            if let Some(violation) = refusal {
+                return Err(violation);
+            }
             let mut label = spec.label.clone();
             Ok(match answered {
                 Ok(Answer { output, origin }) => {
@@ -158,7 +217,7 @@ impl<T: Tool> AnyTool for T {
                         Some(text) => (Value::String(text), Some(structured)),
                         None => (structured, None),
                     };
-                    Outcome { value, structured, failure: None, label, events }
+                    Outcome { value, structured, failure: None, label, events, passed: None }
                 }
                 Err(failure) => Outcome {
                     value: Value::Object(T::failure(&spec.name, &arguments, &failure)),
@@ -166,6 +225,7 @@ impl<T: Tool> AnyTool for T {
                     failure: Some(failure.kind),
                     label,
                     events,
+                    passed: None,
                 },
             })
         })

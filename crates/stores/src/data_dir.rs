@@ -95,9 +95,19 @@ impl DataPaths {
         self.root.join("seal.keys")
     }
 
+    /// The keys that stored secrets are sealed with, mode 0600.
+    pub fn secret_keys(&self) -> PathBuf {
+        self.root.join("secret.keys")
+    }
+
     /// One of the two files that hold used envelopes.
     pub fn seal_replay(&self, turn: u64) -> PathBuf {
         self.root.join(format!("seal-replay-{turn}"))
+    }
+
+    /// The key that NFS file handles are made with: 32 random bytes, mode 0600.
+    pub fn nfs_key(&self) -> PathBuf {
+        self.root.join("nfs.key")
     }
 
     pub fn operator_token(&self) -> PathBuf {

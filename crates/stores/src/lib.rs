@@ -5,7 +5,9 @@ pub mod audit;
 pub mod data_dir;
 pub mod registry;
 pub mod replay;
+pub mod secrets;
 
 pub use audit::AuditLog;
 pub use data_dir::{DataDir, DataPaths};
 pub use registry::Registry;
+pub use secrets::SecretResolver;

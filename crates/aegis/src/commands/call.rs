@@ -1,6 +1,9 @@
-use std::io::Read;
+use std::{io::Read, sync::Arc, time::Duration};
 
-use aegis_core::{Call, Door};
+use aegis_core::{
+    Call, Door,
+    progress::{Listener, Silence},
+};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -8,10 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cli::{self, Acting, Global},
     client::Answer,
+    heard::Terminal,
     locate,
     node::Node,
     output::{self, Ending, harmless, json_line, json_pretty, say},
 };
+
+/// How long a command waits for MCP servers that start with it.
+pub(super) const SERVERS_READY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
     super::log("error");
@@ -72,11 +79,17 @@ pub(super) async fn call(
     if let Some(running) = locate::running(&data) {
         let client = locate::client(&data, &running, acting)?;
         let path = format!("/v1/tools/{}", urlencoded(tool));
-        return client.call(&path, &Value::Object(arguments)).await;
+        let heard: Option<&dyn Listener> = if global.json { None } else { Some(&Terminal) };
+        return client.call(&path, &Value::Object(arguments), heard).await;
     }
     let node = embedded(global, acting).await?;
+    if node.doors.servers.claims(tool).await {
+        node.start_servers(Some(SERVERS_READY)).await;
+    }
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
-    let reply = node.doors.plane.call(caller, Call::new(tool, arguments), CancellationToken::new()).await;
+    let listener: Arc<dyn Listener> = if global.json { Arc::new(Silence) } else { Arc::new(Terminal) };
+    let call = Call::new(tool, arguments);
+    let reply = node.doors.plane.call_heard(caller, call, CancellationToken::new(), listener).await;
     let answer = match reply.result {
         Err(violation) => Answer::Refused(violation),
         Ok(done) => {

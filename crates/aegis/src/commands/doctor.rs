@@ -1,3 +1,5 @@
+mod upstreams;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -6,6 +8,9 @@ use std::{
 };
 
 use aegis_core::config::NodeConfig;
+use aegis_gates::policy::list_sources;
+use aegis_routes::exec::{Runtimes, Sandbox};
+use aegis_sandbox::State as LayerState;
 use aegis_stores::DataDir;
 use serde::Serialize;
 use serde_json::json;
@@ -15,6 +20,7 @@ use crate::{
     cli::{Acting, Global},
     client::Answer,
     locate::{self, NodeFile},
+    node,
     output::{Ending, json_line, say},
 };
 
@@ -61,7 +67,9 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
     let running = locate::running(&data);
     let (configuration, config) = configuration(global);
     let mut findings = vec![configuration, data_directory(&data), token(&data), disk(&data)];
-    findings.extend([clock(&data), kernel(), open_files()]);
+    findings.extend([policies(&data, &config), clock(&data), kernel(), open_files()]);
+    findings.extend(sandbox(&config).await);
+    findings.extend(upstreams::look(&data, running.as_ref(), &config).await);
     findings.push(node(&data, running.as_ref(), &config).await);
     let bad = findings.iter().any(|finding| finding.state == State::Bad);
     if global.json {
@@ -146,6 +154,21 @@ fn token(data: &Path) -> Finding {
     }
 }
 
+fn policies(data: &Path, config: &NodeConfig) -> Finding {
+    const CHECK: &str = "policies";
+    let directory = node::policies(config, data);
+    match list_sources(&directory) {
+        Ok(found) if found.is_empty() => Finding::good(CHECK, format!("none in {}", directory.display())),
+        Ok(found) => Finding::good(
+            CHECK,
+            format!("{} in {}; `aegis policy check` reads them", found.len(), directory.display()),
+        ),
+        Err(error) => {
+            Finding::bad(CHECK, error.to_string(), "correct it; `aegis policy check` reads them again")
+        }
+    }
+}
+
 fn disk(data: &Path) -> Finding {
     const CHECK: &str = "disk";
     let place = data.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
@@ -212,6 +235,49 @@ fn kernel() -> Finding {
             "Linux 5.6 or newer has it; until then every symbolic link in a volume is refused",
         )
     }
+}
+
+/// Which layers confine commands here, whether they are enough, and what code can be run.
+async fn sandbox(config: &NodeConfig) -> Vec<Finding> {
+    const CHECK: &str = "sandbox";
+    let exec = &config.spec.exec;
+    if !exec.enabled {
+        return vec![Finding::good(CHECK, "commands are turned off (spec.exec.enabled)")];
+    }
+    let sandbox = Sandbox::new(exec);
+    let tried = {
+        let sandbox = sandbox.clone();
+        tokio::task::spawn_blocking(move || (sandbox.tried(), sandbox.missing())).await
+    };
+    let mend = "see docs/sandbox.md; until then every command is refused";
+    let (backend, missing) = match tried {
+        Ok((Ok(backend), missing)) => (backend, missing),
+        Ok((Err(reason), _)) => return vec![Finding::bad(CHECK, reason, mend)],
+        Err(error) => return vec![Finding::bad(CHECK, error.to_string(), mend)],
+    };
+    let (mut held, mut lacking) = (Vec::new(), Vec::new());
+    for (layer, state) in backend.layers().iter() {
+        match state {
+            LayerState::Held(how) if how.is_empty() => held.push(layer.to_string()),
+            LayerState::Held(how) => held.push(format!("{layer} ({how})")),
+            LayerState::Missing(reason) => lacking.push(format!("{layer} ({reason})")),
+        }
+    }
+    let held = format!("{} backend: {}", backend.name(), held.join(", "));
+    let mut findings = vec![match &missing {
+        Some(refusal) => Finding::bad(CHECK, refusal.to_string(), mend),
+        None => Finding::good(CHECK, held),
+    }];
+    if missing.is_none() && !lacking.is_empty() {
+        findings.push(Finding::warning(
+            CHECK,
+            format!("without {}", lacking.join(", ")),
+            "nothing, if you can do without; docs/sandbox.md says what each layer stops",
+        ));
+    }
+    let runtimes = format!("code can be run in: {}", Runtimes::look(exec).listed());
+    findings.push(Finding::good("runtimes", runtimes));
+    findings
 }
 
 fn open_files() -> Finding {

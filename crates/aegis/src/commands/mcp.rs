@@ -4,7 +4,7 @@ use aegis_doors::mcp::{
     stdio::{self, Setting},
 };
 
-use super::call::embedded;
+use super::call::{SERVERS_READY, embedded};
 use crate::{
     cli::{Global, Mcp},
     locate,
@@ -23,6 +23,7 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
         return Ok(Ending::Done);
     }
     let node = embedded(global, &command.acting).await?;
+    node.start_servers(Some(SERVERS_READY)).await;
     let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
     let setting = Setting { names: Names::Exact, alone: true };
     stdio::serve_as(node.doors.clone(), caller, setting, input, output).await?;

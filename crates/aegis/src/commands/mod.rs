@@ -11,9 +11,14 @@ mod explain;
 mod mcp;
 mod policy;
 mod seal;
+mod secret;
 mod token;
 mod tools;
 mod up;
+mod upstream;
+mod volume;
+
+use std::io::IsTerminal;
 
 use crate::{
     cli::{Cli, Command},
@@ -31,7 +36,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<Ending> {
         Command::Seal(seal) => seal::run(&global, &seal).await,
         Command::Approvals(approvals) => approvals::run(&global, &approvals).await,
         Command::Policy(policy) => policy::run(&global, &policy).await,
+        Command::Upstream(upstream) => upstream::run(&global, &upstream).await,
+        Command::Secret(secret) => secret::run(&global, &secret).await,
         Command::Context(context) => context::run(&global, &context).await,
+        Command::Volume(volume) => volume::run(&global, &volume).await,
         Command::Audit(audit) => audit::run(&global, &audit).await,
         Command::Explain(explain) => Ok(explain::run(&global, &explain)),
         Command::Doctor => doctor::run(&global).await,
@@ -44,5 +52,11 @@ pub async fn run(cli: Cli) -> anyhow::Result<Ending> {
 fn log(default: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("AEGIS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    // A log that goes into a file is read by programs that make nothing of colours.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .try_init();
 }

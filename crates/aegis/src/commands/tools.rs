@@ -1,7 +1,7 @@
-use aegis_core::{Door, tool::Directory};
+use aegis_core::{Door, nearest::suggestion, tool::Directory};
 use serde_json::{Value, json};
 
-use super::call::{call, embedded, urlencoded};
+use super::call::{SERVERS_READY, call, embedded, urlencoded};
 use crate::{
     cli::{Acting, Global, Tools},
     client::Answer,
@@ -35,6 +35,7 @@ async fn specs(global: &Global, acting: &Acting) -> anyhow::Result<Result<Vec<Va
         });
     }
     let node = embedded(global, acting).await?;
+    node.start_servers(Some(SERVERS_READY)).await;
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
     let visible = node.doors.plane.visible(&caller);
     let specs = visible.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
@@ -76,7 +77,9 @@ async fn show(global: &Global, acting: &Acting, name: &str) -> anyhow::Result<En
         },
     };
     if spec.is_null() {
-        eprintln!("error: there is no tool called `{name}` that you may call");
+        let known = specs(global, acting).await?.unwrap_or_default();
+        let close = suggestion(name, known.iter().filter_map(|spec| spec["name"].as_str()));
+        eprintln!("error: there is no tool called `{name}` that you may call{close}");
         eprintln!("  next: aegis tools list");
         return Ok(Ending::Failed);
     }

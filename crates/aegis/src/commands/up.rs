@@ -4,7 +4,7 @@ use aegis_doors::serve::serve;
 use anyhow::{Context, bail};
 use serde_json::{Map, json};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     signal::unix::{SignalKind, signal},
 };
 
@@ -29,10 +29,16 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let listen = config.spec.network.listen;
     refuse_open_address(listen)?;
     let node = Node::open(&data, file, config).await?;
-    let listener = TcpListener::bind(listen).await.with_context(|| {
+    let listener = bind(listen).with_context(|| {
         format!("can't listen on {listen}; is another program there? choose another with --listen")
     })?;
     let address = listener.local_addr()?;
+    let exports = node
+        .doors
+        .volumes
+        .bind()
+        .await
+        .context("can't listen for NFS; is another program there? see spec.storage.nfs.listen")?;
     let node_file =
         NodeFile { pid: std::process::id(), address: address.to_string(), version: VERSION.into() };
     let mut detail = Map::new();
@@ -42,6 +48,7 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     write_node_file(&node.data.node_file(), &node_file)?;
     announce(global, &node, address);
+    node.start_servers(None).await;
 
     let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config), watched));
     let policy_watcher = tokio::spawn(reload_policies::watch(
@@ -51,6 +58,10 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     ));
     let doors = Arc::clone(&node.doors);
     let server = tokio::spawn(async move { serve(listener, &doors).await });
+    let exports = exports.map(|listener| {
+        let (volumes, stopping) = (Arc::clone(&node.doors.volumes), node.doors.stopping.clone());
+        tokio::spawn(volumes.serve(listener, stopping))
+    });
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -58,6 +69,9 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     tracing::info!("stopping: calls in work may finish");
     node.doors.stopping.cancel();
     let _ = server.await;
+    if let Some(exports) = exports {
+        let _ = exports.await;
+    }
     let _ = watcher.await;
     let _ = policy_watcher.await;
     let _ = std::fs::remove_file(node.data.node_file());
@@ -65,6 +79,14 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     let noted = node.note("stopped", Map::new()).await;
     node.close().await;
     noted.map(|()| Ending::Done)
+}
+
+/// A thousand clients may come at the same moment; the usual queue of 128 would turn most of them away.
+fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(4096)
 }
 
 /// Says where the node is, for commands on this machine. It means nothing after a crash, so it needs no sync.

@@ -3,8 +3,11 @@
 mod approvals;
 mod audit;
 mod egress;
+mod exec;
 mod limits;
 mod network;
+mod nfs;
+mod observability;
 mod policy;
 mod seal;
 mod search;
@@ -12,6 +15,7 @@ mod secret_ref;
 pub mod security_context;
 mod storage;
 mod tenancy;
+pub mod upstream;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,15 +23,22 @@ use serde::{Deserialize, Serialize};
 pub use approvals::ApprovalsConfig;
 pub use audit::{AuditConfig, ReadDurability};
 pub use egress::{EgressConfig, IpNetwork, PrivateTarget};
+pub use exec::{
+    CommandCeiling, EnvironmentConfig, ExecConfig, SandboxBackend, SandboxFloor, SandboxLimits,
+    is_code_variable,
+};
 pub use limits::LimitsConfig;
 pub use network::NetworkConfig;
+pub use nfs::NfsConfig;
+pub use observability::{ObservabilityConfig, OtlpConfig};
 pub use policy::{LabelRules, PolicyConfig};
 pub use seal::{SealConfig, TrustedKey};
 pub use search::{SearchConfig, SearchEngineKind};
-pub use secret_ref::SecretRef;
+pub use secret_ref::{LONGEST_SECRET_NAME, SecretRef, is_secret_store_name};
 pub use security_context::{Capability, DenyEntry, RateLimit, SecurityContext, ToolPattern};
 pub use storage::{AccessMode, HardLinks, StorageConfig, TtlClass, VolumeConfig};
 pub use tenancy::TenancyConfig;
+pub use upstream::McpServer;
 
 use crate::{
     document::{self, Diagnostic},
@@ -66,8 +77,8 @@ pub struct NodeMetadata {
     pub description: Option<String>,
 }
 
-/// What the node does. `security_contexts` and `policy.label_rules` take effect as soon as the file is saved; the
-/// rest at the next start.
+/// What the node does. `security_contexts`, `mcp_servers` and `policy.label_rules` take effect as soon as the file is
+/// saved; the rest at the next start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSpec {
@@ -75,14 +86,18 @@ pub struct NodeSpec {
     pub tenancy: TenancyConfig,
     /// What callers may do. Laid over the contexts that ship with the node; the same name replaces.
     pub security_contexts: Vec<SecurityContext>,
+    /// MCP servers that the node stands in front of. Added servers (`aegis upstream add`) come on top.
+    pub mcp_servers: Vec<McpServer>,
     pub seal: SealConfig,
     pub policy: PolicyConfig,
     pub approvals: ApprovalsConfig,
     pub storage: StorageConfig,
     pub egress: EgressConfig,
+    pub exec: ExecConfig,
     pub web_search: SearchConfig,
     pub audit: AuditConfig,
     pub limits: LimitsConfig,
+    pub observability: ObservabilityConfig,
     /// Language runtimes in addition to the standard ones.
     pub runtimes: Vec<Runtime>,
 }
@@ -141,8 +156,11 @@ impl NodeConfig {
         mistakes.extend(self.spec.storage.check());
         mistakes.extend(self.spec.tenancy.check());
         mistakes.extend(self.spec.egress.check());
+        mistakes.extend(self.spec.exec.check());
         mistakes.extend(self.spec.web_search.check());
         mistakes.extend(self.spec.seal.check());
+        mistakes.extend(upstream::check(&self.spec.mcp_servers));
+        mistakes.extend(self.spec.observability.check());
         mistakes
     }
 }

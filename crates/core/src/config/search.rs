@@ -53,6 +53,9 @@ impl SearchConfig {
             }
             _ => {}
         }
+        if matches!(self.api_key, Some(SecretRef::Stored(_))) {
+            wrong("api_key", "the secret store is for MCP servers: write env:NAME or file:/path");
+        }
         if self.engine == SearchEngineKind::Brave && self.api_key.is_none() {
             wrong("api_key", "`brave` needs a key: write env:NAME or file:/path");
         }
@@ -75,5 +78,6 @@ mod tests {
         assert_eq!(mistakes(r#"{"engine":"brave"}"#), ["/spec/web_search/api_key"]);
         assert_eq!(mistakes(r#"{"endpoint":"ftp://x"}"#), ["/spec/web_search/endpoint"]);
         assert!(mistakes(r#"{"engine":"brave","api_key":"env:KEY"}"#).is_empty());
+        assert_eq!(mistakes(r#"{"engine":"brave","api_key":"secret:key"}"#), ["/spec/web_search/api_key"]);
     }
 }

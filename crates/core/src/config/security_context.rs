@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     caller::Tier,
+    command::{self, ArgumentPatterns},
     document::{self, Diagnostic},
     domain::DomainPattern,
     id::ContextName,
@@ -50,12 +51,16 @@ pub struct Capability {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<String>>")]
     pub domain_allowlist: Option<Vec<DomainPattern>>,
-    /// Programs that may be run, with any arguments.
+    /// Programs that may be run: `make` (with any arguments), `npm test` (with that first argument), `./bin/*`, or `*`
+    /// for every program but shells and interpreters. Without this list and the next, no program may be run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_allowlist: Option<Vec<String>>,
     /// Programs with the first arguments allowed to each (none listed: any), or a plain list of programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subcommand_allowlist: Option<Subcommands>,
+    /// What may stand among the arguments of a program (of `*`: of every program), e.g. `git: {deny: ["-c*"]}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argument_patterns: Option<ArgumentPatterns>,
     /// Per caller and tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
@@ -238,11 +243,46 @@ impl Capability {
             domain_allowlist: None,
             command_allowlist: None,
             subcommand_allowlist: None,
+            argument_patterns: None,
             rate_limit: None,
             max_response_size: None,
             max_concurrent: None,
             approval: None,
         })
+    }
+}
+
+/// What is wrong with entries that grant commands, each with its place below the list. An entry that could never fire is
+/// an error at load.
+pub(super) fn command_mistakes(commands: &Subcommands) -> Vec<(String, &'static str)> {
+    match commands {
+        Subcommands::Map(map) => map
+            .keys()
+            .filter_map(|name| {
+                let plain = !name.contains(char::is_whitespace);
+                let mistake =
+                    command::mistake_in(name).or((!plain).then_some("a program is one word here"))?;
+                Some((name.replace('~', "~0").replace('/', "~1"), mistake))
+            })
+            .collect(),
+        Subcommands::List(lines) => lines
+            .iter()
+            .enumerate()
+            .filter_map(|(index, line)| Some((index.to_string(), command::mistake_in(line)?)))
+            .collect(),
+    }
+}
+
+impl Capability {
+    fn mistakes(&self, above: &str) -> Vec<(String, String)> {
+        let programs = self.command_allowlist.clone().map(Subcommands::List);
+        let lists = [("command_allowlist", &programs), ("subcommand_allowlist", &self.subcommand_allowlist)];
+        let all = lists.into_iter().filter_map(|(member, list)| Some((member, list.as_ref()?)));
+        all.flat_map(|(member, list)| {
+            let found = command_mistakes(list).into_iter();
+            found.map(move |(place, mistake)| (format!("{above}/{member}/{place}"), mistake.to_owned()))
+        })
+        .collect()
     }
 }
 
@@ -310,6 +350,10 @@ pub(super) fn check(contexts: &[SecurityContext]) -> Vec<(String, String)> {
     let ships = shipped();
     let mut mistakes = Vec::new();
     for (index, context) in contexts.iter().enumerate() {
+        for (place, capability) in context.capabilities.iter().enumerate() {
+            let above = format!("/spec/security_contexts/{index}/capabilities/{place}");
+            mistakes.extend(capability.mistakes(&above));
+        }
         let pointer = format!("/spec/security_contexts/{index}/name");
         let prefix = RESERVED.iter().find(|prefix| context.name.as_str().starts_with(**prefix));
         if context.name.as_str() == OPERATOR_CONTEXT {

@@ -1,6 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::NfsConfig;
 use crate::{
     id::is_dns_label,
     path::{VolumePath, WORKSPACE},
@@ -33,6 +34,7 @@ pub struct StorageConfig {
     pub honour_ignore_files: bool,
     /// Files with more than one name: the other name may be outside the volume.
     pub hard_links: HardLinks,
+    pub nfs: NfsConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,13 +97,14 @@ impl Default for StorageConfig {
             max_glob_paths: 100_000,
             honour_ignore_files: false,
             hard_links: HardLinks::Refuse,
+            nfs: NfsConfig::default(),
         }
     }
 }
 
 impl StorageConfig {
     pub(super) fn check(&self) -> Vec<(String, String)> {
-        let mut mistakes = Vec::new();
+        let mut mistakes = self.nfs.check();
         let mut mounts = Vec::new();
         let mut names = Vec::new();
         if !(1..=LARGEST_READ).contains(&self.max_read_bytes.0) {

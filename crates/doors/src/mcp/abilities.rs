@@ -1,7 +1,7 @@
 //! What a client said it can do, as far as it matters when a call has to wait for a person.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 
 use super::era::Revision;
 
@@ -68,6 +68,28 @@ impl Abilities {
             tasks: false,
         }
     }
+}
+
+/// What servers may ask a client, in its own words.
+pub(crate) fn takes(declared: Option<&RawValue>) -> Map<String, Value> {
+    const QUESTIONS: [&str; 3] = ["elicitation", "sampling", "roots"];
+    let Some(text) = declared.map(RawValue::get) else { return Map::new() };
+    // Most clients declare none, on every request.
+    if !QUESTIONS.iter().any(|question| text.contains(question)) {
+        return Map::new();
+    }
+    let Some(mut declared) = object::<Map<String, Value>>(text) else { return Map::new() };
+    declared.retain(|name, value| QUESTIONS.contains(&name.as_str()) && value.is_object());
+    declared
+}
+
+/// As [`takes`], for a whole session of that revision.
+pub(crate) fn takes_in(declared: Option<&RawValue>, revision: Revision) -> Map<String, Value> {
+    let mut takes = takes(declared);
+    if revision < Revision::June2025 {
+        takes.remove("elicitation");
+    }
+    takes
 }
 
 /// Derived structs would also read an array, by position.

@@ -1,8 +1,22 @@
 //! Results as text, written straight into the buffer that is sent.
 
+use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::era::Era;
+
+/// A whole answer. The status matters over HTTP only, and only when nothing was said before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) text: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(text: Vec<u8>) -> Self {
+        Self { status: StatusCode::OK, text }
+    }
+}
 
 /// Begins a result. Its members follow, each but the last with a comma after it.
 pub(crate) fn begin(id: &str, era: Era, capacity: usize) -> Vec<u8> {

@@ -1,46 +1,55 @@
-//! `tools/call`: from a request to a call, and from the plane's reply to a result.
+//! A request that the plane decides on: `tools/call`, and whatever else reads or acts.
 
 use std::{
-    borrow::Cow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use aegis_core::{
-    Approval, ApprovalState, Call, Caller, FailureKind, Label, Timestamp, Violation, ViolationKind,
-    id::{ApprovalId, CallId},
+    Caller,
+    asking::{Brought, Manner},
+    progress::Listener,
 };
 use aegis_plane::{Done, Reply};
 use futures::future::BoxFuture;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    abilities::Abilities,
-    answer,
+    abilities::{self, Abilities, TASKS_EXTENSION},
+    answer::{self, Answer},
+    carried::{self, Carried},
     conversation::Conversation,
     definitions::Names,
+    ears::{Aside, Asking, Ears, MOST_ASIDES},
     era::Era,
     fault::Fault,
+    held::{Doubts, Held},
     in_flight::{Entered, InFlight},
+    level::Level,
+    lists,
     message::{Request, string},
     parked::{self, Asked},
     progress,
     questions::Questions,
+    standing::Standing,
+    told::{CallMeta, Told},
+    wanted::{Shape, Wanted},
 };
-use crate::strict;
+use crate::words::Words;
 
 /// A call in work.
 pub(crate) struct Running {
-    /// The answer as text, or nothing if the client withdrew the request and wants none.
-    pub(crate) answer: BoxFuture<'static, Option<Vec<u8>>>,
+    /// The answer, or nothing if the client withdrew the request and wants none.
+    pub(crate) answer: BoxFuture<'static, Option<Answer>>,
     /// Under which name the client wants to hear of progress.
     pub(crate) progress_token: Option<String>,
-    /// What is to be said before the answer: questions to the client.
-    pub(crate) asides: Option<mpsc::Receiver<Vec<u8>>>,
+    /// What the call says while it runs, if the client wants to hear it.
+    pub(crate) words: Option<Arc<Words>>,
+    /// What is to be said before the answer: questions to the client, and what a server logs.
+    pub(crate) asides: Option<mpsc::Receiver<Aside>>,
     /// In a word, for progress.
     pub(crate) doing: &'static str,
 }
@@ -50,8 +59,14 @@ pub(crate) struct Running {
 pub(crate) struct Client<'a> {
     /// What it declared for its session. A stateless request declares its own.
     pub(crate) abilities: Abilities,
+    /// What servers may ask it, likewise.
+    pub(crate) takes: Option<&'a Map<String, Value>>,
     /// Where its answers come in, if it can be asked while a call runs.
     pub(crate) questions: Option<&'a Arc<Questions>>,
+    /// What it asked for once and for all.
+    pub(crate) standing: Option<&'a Arc<Standing>>,
+    /// Whether something can be said before the answer.
+    pub(crate) hears: bool,
     /// Where this node's pages are, as the client writes it.
     pub(crate) origin: Option<&'a (dyn Fn() -> String + Sync)>,
     /// Whether an answer may come late.
@@ -64,7 +79,10 @@ impl Client<'_> {
     /// A client that can't be asked, and has others waiting behind it.
     pub(crate) const MUTE: Self = Self {
         abilities: Abilities { form: false, page: false, tasks: false },
+        takes: None,
         questions: None,
+        standing: None,
+        hears: false,
         origin: None,
         may_wait: false,
         alone: false,
@@ -90,22 +108,15 @@ pub(crate) fn start(
     withdrawal: &Withdrawal<'_>,
     client: Client<'_>,
 ) -> Result<Running, Fault> {
-    let name = request
-        .params
-        .name
-        .and_then(string)
-        .ok_or_else(|| Fault::invalid_params("`params.name` must be the name of a tool"))?;
-    let arguments = match request.params.arguments {
-        Some(raw) if raw.get() != "null" => strict::object(raw.get())
-            .map_err(|error| Fault::invalid_params(format!("`params.arguments`: {error}")))?,
-        _ => Map::new(),
-    };
-    let call = Call::new(conversation.definitions.exact(names, &name), arguments);
-    let (asked, asides) = Asked::new(request, era, client, &call);
-    let retry = match request.params.request_state {
-        Some(state) if era.is_modern() => Some(asked.retry(state, request.params.input_responses)?),
+    let wanted = Wanted::read(conversation, request, names)?;
+    let carried = match request.params.request_state {
+        Some(state) if era.is_modern() => Some(Carried::read(state, &wanted.digest)?),
         _ => None,
     };
+    let responses = request.params.input_responses.filter(|_| era.is_modern()).map(ToOwned::to_owned);
+    let (say, asides) = if client.hears { mpsc::channel(MOST_ASIDES) } else { mpsc::channel(1) };
+    let (say, asides) = (Some(say).filter(|_| client.hears), Some(asides).filter(|_| client.hears));
+    let asked = Asked::new(&caller, request, era, client, &wanted, say.as_ref());
     let mut withdrawn = CancellationToken::new();
     // Both live for as long as somebody waits.
     let (mut connection, mut entered): (Option<DropGuard>, Option<Entered>) = (None, None);
@@ -118,51 +129,216 @@ pub(crate) fn start(
         }
         Withdrawal::Never => {}
     }
-    let conversation = Arc::clone(conversation);
     let outlives_connection = entered.is_some();
-    let doing = if retry.is_some() { progress::WAITING } else { progress::RUNNING };
+    let progress_token = request.params.progress_token().map(str::to_owned);
+    let words = progress_token.as_ref().map(|_| Arc::new(Words::default()));
+    let doubts = Arc::new(Doubts::default());
+    let brought = brought(carried.as_ref(), responses.as_deref());
+    let ears = ears(request, era, client, words.as_ref(), say, &doubts, brought);
+    let waits = matches!(carried, Some(Carried::Approval(_)));
+    let life = Life {
+        conversation: Arc::clone(conversation),
+        standing: client.standing.cloned(),
+        caller,
+        asked,
+        wanted,
+        withdrawn,
+    };
     let answer: BoxFuture<'static, _> = Box::pin(async move {
-        let _waiting = (connection, entered);
-        if let Some(retry) = retry {
-            let resumed = Box::pin(parked::resume(&conversation, &caller, &asked, &retry));
-            return tokio::select! {
-                biased;
-                () = withdrawn.cancelled() => None,
-                answer = resumed => Some(answer),
-            };
+        let _entered = entered;
+        match carried {
+            Some(Carried::Approval(parked)) => {
+                let _waiting = connection;
+                life.resume(&parked, responses.as_deref()).await
+            }
+            Some(Carried::Held { handle, round, .. }) => {
+                let _waiting = connection;
+                life.go_on(&handle, round, responses.as_deref()).await
+            }
+            Some(Carried::Server { .. }) | None => life.begin(ears, doubts, connection).await,
         }
-        // Whoever asks hears the outcome, also of a request that was filed over another connection.
-        let requester = caller.clone();
+    });
+    let answer = if outlives_connection { Box::pin(Outliving(Some(answer))) } else { answer };
+    let doing = if waits { progress::WAITING } else { progress::RUNNING };
+    Ok(Running { answer, progress_token, words, asides, doing })
+}
+
+/// What a request brings back for the server that answered it with questions.
+fn brought(carried: Option<&Carried>, responses: Option<&RawValue>) -> Option<Brought> {
+    let state = match carried {
+        Some(Carried::Server { state, .. }) => RawValue::from_string(state.to_string()).ok(),
+        Some(_) => return None,
+        None => None,
+    };
+    (state.is_some() || responses.is_some())
+        .then(|| Brought { responses: responses.map(ToOwned::to_owned), state })
+}
+
+fn ears(
+    request: &Request<'_>,
+    era: Era,
+    client: Client<'_>,
+    words: Option<&Arc<Words>>,
+    asides: Option<mpsc::Sender<Aside>>,
+    doubts: &Arc<Doubts>,
+    brought: Option<Brought>,
+) -> Ears {
+    let level = match era {
+        Era::Modern => request.params.meta.log_level.and_then(string).and_then(|level| Level::parse(&level)),
+        Era::Legacy(_) => client.standing.and_then(|standing| standing.level()),
+    };
+    let (abilities, asking) = match (era, client.questions) {
+        (Era::Modern, _) => {
+            let declared = request.params.meta.capabilities;
+            let mut takes = abilities::takes(declared);
+            if Abilities::of_request(declared).tasks {
+                takes.insert("extensions".to_owned(), json!({TASKS_EXTENSION: {}}));
+            }
+            (takes, Asking::Again(Arc::clone(doubts)))
+        }
+        (Era::Legacy(_), Some(questions)) => {
+            (client.takes.cloned().unwrap_or_default(), Asking::Here(Arc::clone(questions)))
+        }
+        (Era::Legacy(_), None) => (Map::new(), Asking::No),
+    };
+    let manner = Manner {
+        abilities,
+        by_result: era.is_modern(),
+        brought,
+        log_level: level.map(|level| level.as_str().to_owned()),
+    };
+    Ears { manner, era, words: words.cloned(), asides, level, asking }
+}
+
+/// A request on its way to an answer.
+struct Life {
+    conversation: Arc<Conversation>,
+    standing: Option<Arc<Standing>>,
+    caller: Caller,
+    asked: Asked,
+    wanted: Wanted,
+    withdrawn: CancellationToken,
+}
+
+impl Life {
+    async fn begin(self, ears: Ears, doubts: Arc<Doubts>, guard: Option<DropGuard>) -> Option<Answer> {
+        let call = match self.wanted.call(&self.conversation, self.asked.era).await {
+            Ok(call) => call,
+            Err(fault) => return Some(fault.answer(&self.asked.id)),
+        };
+        let watched = Wanted::watched(&call).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
+        let plane = Arc::clone(&self.conversation.doors.plane);
+        let (caller, cancel) = (self.caller.clone(), self.withdrawn.child_token());
+        let listener: Arc<dyn Listener> = Arc::new(ears);
         // The plane cancels its own token at the deadline, which is no withdrawal.
-        let reply = conversation.doors.plane.call(caller, call, withdrawn.child_token());
+        let reply: BoxFuture<'static, Reply> =
+            Box::pin(async move { plane.call_heard(caller, call, cancel, listener).await });
+        self.wait(Held { reply, doubts, _guard: guard, round: 0 }, watched.as_ref()).await
+    }
+
+    /// Takes up a call that asked something of its client.
+    async fn go_on(self, handle: &str, round: u32, responses: Option<&RawValue>) -> Option<Answer> {
+        let held = self.conversation.held.take(&self.caller.credential, handle, round);
+        let Some(held) = held else { return Some(carried::wrong().answer(&self.asked.id)) };
+        held.doubts.answer(responses);
+        self.wait(held, None).await
+    }
+
+    /// Waits until the call has ended, or has to ask.
+    async fn wait(&self, mut held: Held, watched: Option<&(String, String)>) -> Option<Answer> {
         let reply = tokio::select! {
             biased;
-            () = withdrawn.cancelled() => return None,
-            reply = reply => reply,
+            () = self.withdrawn.cancelled() => return None,
+            reply = &mut held.reply => reply,
+            () = held.doubts.arise() => return Some(self.hold(held)),
         };
+        if let Some((server, uri)) = watched
+            && reply
+                .result
+                .as_ref()
+                .is_ok_and(|done| done.pending.is_none() && done.outcome.failure.is_none())
+            && let Some(standing) = &self.standing
+        {
+            let plane = &self.conversation.doors.plane;
+            let watch = self.conversation.watches.enter(plane, self.caller.clone(), server, uri);
+            if !standing.watch(watch) {
+                return Some(
+                    Fault::invalid_params("no more resources can be watched in one session")
+                        .answer(&self.asked.id),
+                );
+            }
+        }
         let Ok(Done { pending: Some(approval), .. }) = &reply.result else {
-            return Some(render(&conversation, &asked.id, era, &reply));
+            return Some(self.render(&reply));
         };
-        let settled = Box::pin(parked::settle(&conversation, &requester, &asked, reply.call, approval));
+        // Whoever asks hears the outcome, also of a request that was filed over another connection.
+        let settled =
+            Box::pin(parked::settle(&self.conversation, &self.caller, &self.asked, reply.call, approval));
         tokio::select! {
             biased;
-            () = withdrawn.cancelled() => {
-                parked::take_back(&conversation, approval).await;
+            () = self.withdrawn.cancelled() => {
+                parked::take_back(&self.conversation, approval).await;
                 None
             }
             answer = settled => Some(answer),
         }
-    });
-    let answer = if outlives_connection { Box::pin(Outliving(Some(answer))) } else { answer };
-    Ok(Running { answer, progress_token: request.params.progress_token().map(str::to_owned), asides, doing })
+    }
+
+    async fn resume(self, parked: &carried::Parked, responses: Option<&RawValue>) -> Option<Answer> {
+        let retry = parked::Retry::read(parked, responses);
+        let resumed = Box::pin(parked::resume(&self.conversation, &self.caller, &self.asked, &retry));
+        tokio::select! {
+            biased;
+            () = self.withdrawn.cancelled() => None,
+            answer = resumed => Some(answer),
+        }
+    }
+
+    /// Answers with what the call asks; it goes on when the request is repeated with the answers.
+    fn hold(&self, mut held: Held) -> Answer {
+        let questions = held.doubts.questions();
+        held.round += 1;
+        let round = held.round;
+        let Some(handle) = self.conversation.held.hold(&self.caller.credential, held) else {
+            return Fault::invalid_request("too many calls wait for answers already").answer(&self.asked.id);
+        };
+        let carried = Carried::Held { request: self.asked.digest.clone(), handle, round };
+        let mut out = answer::begin_as(&self.asked.id, "input_required", 2048);
+        out.extend_from_slice(b"\"inputRequests\":");
+        answer::write_json(&mut out, &questions);
+        out.extend_from_slice(b",\"requestState\":");
+        answer::write_json(&mut out, &carried.seal());
+        out.push(b',');
+        self.conversation.write_meta(&mut out, self.asked.era, None::<&()>);
+        answer::end(out).into()
+    }
+
+    fn render(&self, reply: &Reply) -> Answer {
+        let (conversation, asked) = (&self.conversation, &self.asked);
+        let told = Told::of(&reply.result, asked.shape, asked.era);
+        let meta = CallMeta::of(reply.call, &reply.result, None);
+        let answered = match (told, asked.shape) {
+            (Ok(Told::Passed { members, .. }), Shape::List(kind)) => {
+                lists::render(conversation, asked, kind, self.wanted.after.as_deref(), &members, &meta)
+            }
+            (Ok(told), _) => Ok(told.render(conversation, asked, &meta)),
+            (Err(fault), _) => Err(fault),
+        };
+        answered.unwrap_or_else(|mut fault| {
+            if let Some(data) = fault.data.as_mut().and_then(|data| data.as_object_mut()) {
+                data.entry("call").or_insert_with(|| json!(reply.call));
+            }
+            fault.answer(&asked.id)
+        })
+    }
 }
 
 /// A call that its client can withdraw by id also after the connection broke: until it ends, somebody must remember
 /// the id.
-struct Outliving(Option<BoxFuture<'static, Option<Vec<u8>>>>);
+struct Outliving(Option<BoxFuture<'static, Option<Answer>>>);
 
 impl Future for Outliving {
-    type Output = Option<Vec<u8>>;
+    type Output = Option<Answer>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(call) = &mut self.0 else { return Poll::Ready(None) };
@@ -179,179 +355,5 @@ impl Drop for Outliving {
         {
             runtime.spawn(call);
         }
-    }
-}
-
-fn render(conversation: &Conversation, id: &str, era: Era, reply: &Reply) -> Vec<u8> {
-    match Told::of(&reply.result) {
-        Ok(told) => told.render(conversation, id, era, &CallMeta::of(reply.call, &reply.result, None)),
-        Err(mut fault) => {
-            if let Some(data) = &mut fault.data {
-                data["call"] = json!(reply.call);
-            }
-            fault.render(Some(id))
-        }
-    }
-}
-
-/// What a client is told of a call that has ended, if that is a result and no error of the protocol.
-pub(crate) enum Told<'a> {
-    Done {
-        json: Cow<'a, str>,
-        value: &'a Value,
-        /// Where that is another object than `value`.
-        structured: Option<&'a Value>,
-    },
-    /// What went wrong, as JSON.
-    Failed(Cow<'a, str>),
-}
-
-impl<'a> Told<'a> {
-    pub(crate) fn of(result: &'a Result<Done, Violation>) -> Result<Self, Fault> {
-        let done = match result {
-            Ok(done) => done,
-            Err(violation) => return Self::refused(violation),
-        };
-        let (json, outcome) = (Cow::Borrowed(done.json.as_str()), &done.outcome);
-        Ok(match outcome.failure {
-            None => Self::Done { json, value: &outcome.value, structured: outcome.structured.as_ref() },
-            Some(_) => Self::Failed(json),
-        })
-    }
-
-    /// A model that is told what was wrong with its arguments can mend them, and one that is told why a person said no
-    /// can do without; protocol errors seldom reach it.
-    fn refused(violation: &Violation) -> Result<Self, Fault> {
-        match violation.kind {
-            ViolationKind::InvalidArguments
-            | ViolationKind::ApprovalRejected
-            | ViolationKind::ApprovalExpired
-            | ViolationKind::ApprovalVoid => Ok(Self::Failed(Cow::Owned(as_failure(violation)))),
-            _ => Err(Fault::of(violation)),
-        }
-    }
-
-    pub(crate) fn render(
-        &self,
-        conversation: &Conversation,
-        id: &str,
-        era: Era,
-        meta: &CallMeta<'_>,
-    ) -> Vec<u8> {
-        let room = match self {
-            Self::Done { json, .. } => 512 + 3 * json.len(),
-            Self::Failed(json) => 512 + 2 * json.len(),
-        };
-        let mut out = answer::begin(id, era, room);
-        self.write(conversation, &mut out, era, meta);
-        answer::end(out)
-    }
-
-    /// Writes the members of the result.
-    pub(crate) fn write(
-        &self,
-        conversation: &Conversation,
-        out: &mut Vec<u8>,
-        era: Era,
-        meta: &CallMeta<'_>,
-    ) {
-        match self {
-            Self::Done { json, value, structured } => success(out, era, json, value, *structured),
-            Self::Failed(json) => failure(out, json),
-        }
-        conversation.write_meta(out, era, Some(meta));
-    }
-}
-
-fn success(out: &mut Vec<u8>, era: Era, json: &str, value: &Value, structured: Option<&Value>) {
-    out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":");
-    // An answer that is a string is its own text, and is a JSON string already.
-    if value.is_string() {
-        out.extend_from_slice(json.as_bytes());
-    } else {
-        answer::write_json(out, json);
-    }
-    out.extend_from_slice(b"}],");
-    if era.has_structured_content() {
-        match structured {
-            Some(structured) => {
-                out.extend_from_slice(b"\"structuredContent\":");
-                answer::write_json(out, structured);
-                out.push(b',');
-            }
-            None if value.is_object() => {
-                out.extend_from_slice(b"\"structuredContent\":");
-                out.extend_from_slice(json.as_bytes());
-                out.push(b',');
-            }
-            None => {}
-        }
-    }
-    out.extend_from_slice(b"\"isError\":false,");
-}
-
-/// A result that says what went wrong. It has no `structuredContent`: that would have to match the tool's schema.
-fn failure(out: &mut Vec<u8>, json: &str) {
-    out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":");
-    answer::write_json(out, json);
-    out.extend_from_slice(b"}],\"isError\":true,");
-}
-
-/// The same members that tools use for their own failures.
-fn as_failure(violation: &Violation) -> String {
-    let mut members = json!({"error": violation.message, "error_kind": violation.kind.as_str()});
-    for (name, text) in [("hint", &violation.hint), ("rule", &violation.rule)] {
-        if let Some(text) = text {
-            members[name] = Value::from(text.as_str());
-        }
-    }
-    members.to_string()
-}
-
-/// What a client can learn about a result besides its content.
-#[derive(Serialize)]
-pub(crate) struct CallMeta<'a> {
-    /// The call's name in the audit log.
-    #[serde(rename = "aegis/call")]
-    call: CallId,
-    #[serde(rename = "aegis/label", skip_serializing_if = "Option::is_none")]
-    label: Option<&'a Label>,
-    #[serde(rename = "aegis/error_kind", skip_serializing_if = "Option::is_none")]
-    error_kind: Option<&'static str>,
-    #[serde(rename = "aegis/approval", skip_serializing_if = "Option::is_none")]
-    approval: Option<ApprovalMeta<'a>>,
-}
-
-/// The approval that a call waits for, or went by.
-#[derive(Serialize)]
-struct ApprovalMeta<'a> {
-    id: &'a ApprovalId,
-    state: ApprovalState,
-    expires: Timestamp,
-}
-
-impl<'a> CallMeta<'a> {
-    pub(crate) fn of(
-        call: CallId,
-        result: &'a Result<Done, Violation>,
-        approval: Option<&'a Approval>,
-    ) -> Self {
-        let (label, error_kind) = match result {
-            Ok(done) => (Some(&done.outcome.label), done.outcome.failure.map(FailureKind::as_str)),
-            Err(violation) => (None, Some(violation.kind.as_str())),
-        };
-        Self { call, label, error_kind, approval: approval.map(ApprovalMeta::of) }
-    }
-
-    /// Of a call that has not run: there is no content that could have come from anywhere.
-    pub(crate) fn waiting(approval: &'a Approval) -> Self {
-        let approval_meta = Some(ApprovalMeta::of(approval));
-        Self { call: approval.call, label: None, error_kind: None, approval: approval_meta }
-    }
-}
-
-impl<'a> ApprovalMeta<'a> {
-    fn of(approval: &'a Approval) -> Self {
-        Self { id: &approval.id, state: approval.state, expires: approval.expires }
     }
 }

@@ -6,6 +6,8 @@ use aegis_core::{
     Label, ToolSpec,
     mode::{Mode, SWITCH_MODE},
 };
+use aegis_routes::upstream::header_parameters;
+use axum::http::HeaderName;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -62,6 +64,8 @@ struct Definition {
     bare: String,
     annotated: String,
     full: String,
+    /// Parameters that clients repeat in headers.
+    headers: Vec<(Vec<String>, HeaderName)>,
 }
 
 /// A tool without its name. Nothing may be `null`: clients then refuse the whole list.
@@ -90,6 +94,11 @@ impl Definitions {
             exact_by_plain.insert(plain, spec.name.to_string());
         }
         Self { by_name, exact_by_plain }
+    }
+
+    /// The parameters of a tool that a client repeats in headers, and in which.
+    pub(crate) fn headers(&self, names: Names, asked: &str) -> &[(Vec<String>, HeaderName)] {
+        self.by_name.get(self.exact(names, asked)).map_or(&[], |definition| &definition.headers)
     }
 
     /// The catalog's name for what a caller asks for.
@@ -163,6 +172,8 @@ impl Definition {
             bare: text(&bare),
             annotated: text(&annotated),
             full: text(&full),
+            // A server's definitions were held against this before they came into the catalog.
+            headers: header_parameters(&spec.input_schema).unwrap_or_default(),
         }
     }
 
@@ -224,7 +235,7 @@ fn plain_name(name: &str, taken: &HashMap<String, String>) -> String {
 
 const CURSOR: &str = "after:";
 
-fn cursor(last: &str) -> String {
+pub(crate) fn cursor(last: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{CURSOR}{last}"))
 }
 

@@ -4,10 +4,13 @@ use aegis_core::{Violation, ViolationKind};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+use super::answer::Answer;
+
 pub(crate) const PARSE_ERROR: i64 = -32700;
 pub(crate) const INVALID_REQUEST: i64 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
 pub(crate) const MISSING_CAPABILITY: i64 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
@@ -74,6 +77,10 @@ impl Fault {
     pub(crate) fn with_data(mut self, data: Value) -> Self {
         self.data = Some(Box::new(data));
         self
+    }
+
+    pub(crate) fn answer(&self, id: &str) -> Answer {
+        Answer { status: self.status, text: self.render(Some(id)) }
     }
 
     pub(crate) fn to_json(&self) -> Value {

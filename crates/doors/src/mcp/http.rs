@@ -1,6 +1,6 @@
 //! Streamable HTTP. Authentication comes before anything of JSON-RPC; Host and Origin were checked before that.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use aegis_core::{Caller, Door};
 use axum::{
@@ -9,13 +9,12 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::Response,
 };
-use futures::stream;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
 
 use super::{
-    abilities::Abilities,
+    abilities::{self, Abilities},
+    answer::Answer,
     call::{Client, Withdrawal},
     conversation::{Conversation, Step},
     definitions::{Names, View},
@@ -36,7 +35,7 @@ pub(super) struct Transport {
     pub(super) conversation: Arc<Conversation>,
     sessions: Sessions,
     /// Places for streams that stay open.
-    streams: Arc<Semaphore>,
+    pub(super) streams: Arc<Semaphore>,
 }
 
 impl Transport {
@@ -164,6 +163,15 @@ impl<'a> Exchange<'a> {
         if let Err(refused) = ladder::climb(request, Some(&self.routing)) {
             return fault(&refused, id);
         }
+        if request.method == "tools/call"
+            && let Some(name) = request.params.name.and_then(message::string)
+        {
+            let definitions = self.transport.conversation.definitions();
+            let parameters = definitions.1.headers(self.view.names, &name);
+            if let Err(refused) = ladder::parameters_alike(request, self.headers, parameters) {
+                return fault(&refused, id);
+            }
+        }
         self.answer(request, Era::Modern, Withdrawal::Disconnect, None).await
     }
 
@@ -195,6 +203,9 @@ impl<'a> Exchange<'a> {
             let origin = || metadata::origin(&conversation.doors, self.parts);
             let client = Client {
                 abilities: session.map_or_else(Abilities::default, |session| session.abilities),
+                takes: session.map(|session| &session.takes),
+                standing: session.map(|session| &session.standing),
+                hears: self.takes_events,
                 questions: session.map(|session| &session.questions).filter(|_| self.takes_events),
                 origin: Some(&origin),
                 may_wait: true,
@@ -207,18 +218,22 @@ impl<'a> Exchange<'a> {
             Ok(Step::Running(running)) => {
                 progress::respond(running, self.takes_events, conversation.pace).await
             }
+            Ok(Step::Listening(listening)) => {
+                self.transport.listen(*listening, self.takes_events, request).await
+            }
             Err(refused) => fault(&refused, Some(request.id.as_str())),
         }
     }
 
     fn initialize(self, request: &Request<'_>) -> Response {
         let id = Some(request.id.as_str());
-        let (revision, answer) = match self.transport.conversation.initialize(request) {
+        let (revision, answer) = match self.transport.conversation.initialize(&self.caller, request) {
             Ok(answered) => answered,
             Err(refused) => return fault(&refused, id),
         };
         let abilities = Abilities::of_session(request.params.capabilities, revision);
-        let session = match self.transport.sessions.begin(&self.caller, revision, abilities) {
+        let takes = abilities::takes_in(request.params.capabilities, revision);
+        let session = match self.transport.sessions.begin(&self.caller, revision, abilities, takes) {
             Ok(session) => session,
             Err(violation) => return fault(&Fault::of(&violation), id),
         };
@@ -289,45 +304,6 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// `GET`: the stream on which a server speaks unasked. Ours has nothing to say yet; it stays open until the session
-/// or the node ends, which is how a client notices at once.
-pub(super) async fn stream(State(transport): State<Arc<Transport>>, request: HttpRequest) -> Response {
-    let (parts, _) = request.into_parts();
-    let session = match transport.standing_session(&parts).await {
-        Ok(session) => session,
-        Err(response) => return response,
-    };
-    if !accepts(&parts.headers, "text", "event-stream") {
-        let refused = Fault::invalid_request("send `Accept: text/event-stream`");
-        return fault(&refused.with_status(StatusCode::NOT_ACCEPTABLE), None);
-    }
-    // Clients take this answer for "no stream here" and go on without.
-    let Ok(place) = Arc::clone(&transport.streams).try_acquire_owned() else { return no_such_method().await };
-    let open = Open {
-        _place: place,
-        closed: session.open_stream(),
-        stopping: transport.conversation.doors.stopping.clone(),
-    };
-    let quiet = transport.conversation.pace.quiet;
-    let comments = stream::unfold((open, true), move |(open, first)| async move {
-        if !first {
-            tokio::select! {
-                () = tokio::time::sleep(quiet) => {}
-                () = open.closed.cancelled() => return None,
-                () = open.stopping.cancelled() => return None,
-            }
-        }
-        Some((Ok::<_, Infallible>(progress::comment()), (open, false)))
-    });
-    events(Body::from_stream(comments))
-}
-
-struct Open {
-    _place: OwnedSemaphorePermit,
-    closed: CancellationToken,
-    stopping: CancellationToken,
-}
-
 /// `DELETE`: the client is done with its session.
 pub(super) async fn end(State(transport): State<Arc<Transport>>, request: HttpRequest) -> Response {
     let (parts, _) = request.into_parts();
@@ -342,7 +318,7 @@ pub(super) async fn end(State(transport): State<Arc<Transport>>, request: HttpRe
 
 impl Transport {
     /// The session that a GET or DELETE is about. Without one there is only POST.
-    async fn standing_session(&self, parts: &Parts) -> Result<Arc<Session>, Response> {
+    pub(super) async fn standing_session(&self, parts: &Parts) -> Result<Arc<Session>, Response> {
         let mut caller = self.caller(parts).await?;
         if Headers::of(&parts.headers).are_modern() {
             return Err(no_such_method().await);
@@ -391,7 +367,7 @@ fn essence(media_type: &str) -> &str {
 }
 
 /// Whether a client takes this media type. One that says nothing takes everything.
-fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
+pub(super) fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
     let mut said = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
     if said.peek().is_none() {
         return true;
@@ -418,6 +394,12 @@ pub(super) fn events(body: Body) -> Response {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Some proxies hold events back unless told not to.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+pub(super) fn answer(answer: Answer) -> Response {
+    let mut response = json(answer.text);
+    *response.status_mut() = answer.status;
     response
 }
 

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     era::{MODERN, Revision},
@@ -103,9 +103,19 @@ pub(crate) fn climb(request: &Request<'_>, headers: Option<&Headers<'_>>) -> Res
         named_alike(request, headers.name)?;
     }
     match request.method.as_ref() {
-        "server/discover" | "tools/list" | "tools/call" | "tasks/get" | "tasks/update" | "tasks/cancel" => {
-            Ok(())
-        }
+        "server/discover"
+        | "tools/list"
+        | "tools/call"
+        | "resources/list"
+        | "resources/templates/list"
+        | "resources/read"
+        | "prompts/list"
+        | "prompts/get"
+        | "completion/complete"
+        | "subscriptions/listen"
+        | "tasks/get"
+        | "tasks/update"
+        | "tasks/cancel" => Ok(()),
         other => Err(Fault::method_not_found(StatusCode::NOT_FOUND, other)),
     }
 }
@@ -145,6 +155,51 @@ fn named_alike(request: &Request<'_>, header: Header<'_>) -> Result<(), Fault> {
     match header {
         Header::Value(value) if decode(value).as_deref() == Some(&*subject) => Ok(()),
         _ => Err(mismatch("Mcp-Name", member)),
+    }
+}
+
+/// `Mcp-Param-*` repeats the arguments that a tool's schema names for it.
+pub(crate) fn parameters_alike(
+    request: &Request<'_>,
+    headers: &HeaderMap,
+    parameters: &[(Vec<String>, HeaderName)],
+) -> Result<(), Fault> {
+    if parameters.is_empty() {
+        return Ok(());
+    }
+    // Arguments that can't be read are refused where they are looked at.
+    let arguments: Value = match request.params.arguments {
+        Some(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
+        None => Value::Null,
+    };
+    for (path, name) in parameters {
+        let value = path
+            .iter()
+            .try_fold(&arguments, |value, member| value.get(member))
+            .filter(|value| !value.is_null());
+        let alike = match (Header::of(headers, name.as_str()), value) {
+            (Header::Absent, None) => true,
+            (Header::Value(header), Some(value)) => decode(header).is_some_and(|header| says(&header, value)),
+            _ => false,
+        };
+        if !alike {
+            return Err(mismatch(name.as_str(), &format!("`params.arguments.{}`", path.join("."))));
+        }
+    }
+    Ok(())
+}
+
+fn says(header: &str, value: &Value) -> bool {
+    match value {
+        Value::String(text) => header == text,
+        Value::Bool(flag) => header == if *flag { "true" } else { "false" },
+        Value::Number(number) => match (header.parse::<f64>(), number.as_f64()) {
+            (Ok(header), Some(number)) => {
+                header.total_cmp(&number).is_eq() || number.to_string() == header.to_string()
+            }
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -145,3 +145,32 @@ proptest! {
         prop_assert_eq!(decoded.as_deref(), Some(name.as_str()));
     }
 }
+
+#[test]
+fn parameters_say_the_same_in_headers_and_body() {
+    let parameters = vec![
+        (vec!["region".to_owned()], HeaderName::from_static("mcp-param-region")),
+        (vec!["more".to_owned(), "count".to_owned()], HeaderName::from_static("mcp-param-count")),
+    ];
+    let checked = |arguments: &str, headers: &[(&'static str, &'static str)]| {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"arguments":{arguments}}}}}"#
+        );
+        let Ok(Message::Request(request)) = Message::parse(&text) else { panic!("{text}") };
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        parameters_alike(&request, &headers, &parameters).is_ok()
+    };
+    assert!(checked("{}", &[]));
+    assert!(checked(r#"{"region":"eu"}"#, &[("mcp-param-region", "eu")]));
+    assert!(checked(r#"{"region":"Hello"}"#, &[("mcp-param-region", "=?base64?SGVsbG8=?=")]));
+    assert!(checked(r#"{"more":{"count":42}}"#, &[("mcp-param-count", "42.0")]));
+    assert!(checked(r#"{"region":null}"#, &[]));
+    assert!(!checked(r#"{"region":"eu"}"#, &[]));
+    assert!(!checked(r#"{"region":"eu"}"#, &[("mcp-param-region", "us")]));
+    assert!(!checked("{}", &[("mcp-param-region", "us")]));
+    assert!(!checked(r#"{"region":"Hello"}"#, &[("mcp-param-region", "=?base64?SGVsbG8?=")]));
+    assert!(!checked(r#"{"more":{"count":42}}"#, &[("mcp-param-count", "43")]));
+}

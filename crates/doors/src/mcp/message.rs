@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use aegis_core::trace::TraceContext;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -108,6 +109,16 @@ pub(crate) struct Params<'a> {
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, rename = "taskId", deserialize_with = "present")]
     pub(crate) task_id: Option<&'a RawValue>,
+    #[serde(borrow, rename = "ref", deserialize_with = "present")]
+    pub(crate) reference: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) argument: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) context: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) level: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) notifications: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -118,8 +129,22 @@ pub(crate) struct Meta<'a> {
     pub(crate) version: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", deserialize_with = "present")]
     pub(crate) capabilities: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel", deserialize_with = "present")]
+    pub(crate) log_level: Option<&'a RawValue>,
     #[serde(borrow, rename = "progressToken", deserialize_with = "present")]
     progress_token: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    traceparent: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    tracestate: Option<&'a RawValue>,
+}
+
+impl Meta<'_> {
+    /// The trace that the client is in.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        let state = self.tracestate.and_then(string);
+        TraceContext::parse(&self.traceparent.and_then(string)?, state.as_deref())
+    }
 }
 
 impl<'a> Params<'a> {

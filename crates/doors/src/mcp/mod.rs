@@ -9,24 +9,36 @@ mod abilities;
 mod answer;
 pub mod bridge;
 mod call;
+mod carried;
 mod conversation;
 mod definitions;
+mod ears;
 mod era;
 mod fault;
+mod held;
 mod http;
 mod in_flight;
 mod ladder;
+mod level;
 mod lines;
+mod listen;
+mod lists;
 mod message;
 mod metadata;
 mod parked;
 mod progress;
 mod questions;
+mod server_tasks;
 mod session;
+mod standing;
 pub mod stdio;
+mod streams;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod told;
+mod wanted;
+mod watches;
 
 use std::sync::Arc;
 
@@ -43,7 +55,7 @@ pub fn routes(doors: &Arc<Doors>) -> Router {
 
 fn routes_at(doors: &Arc<Doors>, pace: Pace) -> Router {
     let transport = Arc::new(Transport::new(Conversation::new(doors, pace)));
-    let mcp = get(http::stream).post(http::post).delete(http::end).fallback(http::no_such_method);
+    let mcp = get(streams::stream).post(http::post).delete(http::end).fallback(http::no_such_method);
     Router::new()
         .route("/mcp", mcp.clone())
         .route("/mcp/", mcp)

@@ -5,42 +5,49 @@
 use std::{borrow::Cow, sync::Arc};
 
 use aegis_core::{
-    Approval, Call, Caller, Violation, ViolationKind, call,
-    id::{ApprovalId, CallId},
+    Approval, Caller, Violation, ViolationKind,
+    id::{ApprovalId, CallId, CredentialId},
 };
 use aegis_plane::Done;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json, value::RawValue};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     abilities::Abilities,
-    answer,
-    call::{CallMeta, Client, Told},
+    answer::{self, Answer},
+    call::Client,
+    carried::{Carried, Parked},
     conversation::Conversation,
+    ears::Aside,
     era::{Era, Revision},
     fault::Fault,
-    message::{Request, string},
+    message::Request,
     questions::{Question, Questions, Said},
     tasks,
+    told::{CallMeta, Told},
+    wanted::{Shape, Wanted},
 };
 
 /// How often a request is answered with another question. Official clients give up after ten.
 const MOST_ROUNDS: u8 = 8;
-/// The longest `requestState` that is looked at.
-const LONGEST_STATE: usize = 1024;
 /// The tool that tells how a request stands.
 const REQUEST_TOOL: &str = "tool.approval-request";
 /// Under which name the question is asked.
 const QUESTION: &str = "approval";
 
-/// A `tools/call` as far as its answer needs it.
+/// A request as far as its answer needs it.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// As JSON.
     pub(crate) id: String,
-    era: Era,
+    pub(crate) era: Era,
+    pub(crate) shape: Shape,
+    /// Of the exact request.
+    pub(crate) digest: String,
+    /// Whose it is.
+    pub(crate) credential: CredentialId,
     manner: Manner,
     may_wait: bool,
     alone: bool,
@@ -52,9 +59,9 @@ enum Manner {
     /// It asks again by itself.
     Poll,
     /// It repeats the request with the answer to a question.
-    Repeat { prompt: Prompt, digest: String },
+    Repeat { prompt: Prompt },
     /// It is asked on the stream of its answer.
-    Question { prompt: Prompt, questions: Arc<Questions>, asides: mpsc::Sender<Vec<u8>> },
+    Question { prompt: Prompt, questions: Arc<Questions>, asides: mpsc::Sender<Aside> },
     /// It holds a task.
     Task,
 }
@@ -78,55 +85,34 @@ impl Prompt {
 
 impl Asked {
     pub(crate) fn new(
+        caller: &Caller,
         request: &Request<'_>,
         era: Era,
         client: Client<'_>,
-        call: &Call,
-    ) -> (Self, Option<mpsc::Receiver<Vec<u8>>>) {
-        let mut asides = None;
-        let manner = match (era, client.questions) {
-            (Era::Modern, _) => {
+        wanted: &Wanted,
+        asides: Option<&mpsc::Sender<Aside>>,
+    ) -> Self {
+        let manner = match (era, client.questions, asides) {
+            (Era::Modern, ..) => {
                 let abilities = Abilities::of_request(request.params.meta.capabilities);
                 match Prompt::of(abilities, &client) {
-                    _ if abilities.tasks => Manner::Task,
-                    Some(prompt) => Manner::Repeat { prompt, digest: digest(call) },
-                    None => Manner::Poll,
+                    _ if abilities.tasks && wanted.shape == Shape::Tool => Manner::Task,
+                    Some(prompt) if wanted.shape.can_ask() => Manner::Repeat { prompt },
+                    _ => Manner::Poll,
                 }
             }
-            (Era::Legacy(_), Some(questions)) => match Prompt::of(client.abilities, &client) {
+            (Era::Legacy(_), Some(questions), Some(asides)) => match Prompt::of(client.abilities, &client) {
                 Some(prompt) => {
-                    let (say, hear) = mpsc::channel(1);
-                    asides = Some(hear);
-                    Manner::Question { prompt, questions: Arc::clone(questions), asides: say }
+                    Manner::Question { prompt, questions: Arc::clone(questions), asides: asides.clone() }
                 }
                 None => Manner::Poll,
             },
-            (Era::Legacy(_), None) => Manner::Poll,
+            (Era::Legacy(_), ..) => Manner::Poll,
         };
         let Client { may_wait, alone, .. } = client;
-        (Self { id: request.id.as_str().to_owned(), era, manner, may_wait, alone }, asides)
-    }
-
-    /// Reads what a repeated request brings back. It comes from the client, so it only says which approval is meant:
-    /// that it is the caller's own is looked up.
-    pub(crate) fn retry(&self, state: &RawValue, responses: Option<&RawValue>) -> Result<Retry, Fault> {
-        let wrong = || {
-            Fault::invalid_params(
-                "`params.requestState` is not what this request was answered with; send the request without it",
-            )
-        };
-        let text = string(state).filter(|text| text.len() <= LONGEST_STATE).ok_or_else(wrong)?;
-        let bytes = URL_SAFE_NO_PAD.decode(text.as_bytes()).map_err(|_| wrong())?;
-        let state: State = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
-        if let Manner::Repeat { digest, .. } = &self.manner
-            && *digest != state.request
-        {
-            return Err(wrong());
-        }
-        let said = responses
-            .and_then(|raw| serde_json::from_str::<Responses<'_>>(raw.get()).ok())
-            .map_or(Said::Nothing, |responses| Said::read(responses.approval));
-        Ok(Retry { state, said })
+        let id = request.id.as_str().to_owned();
+        let (digest, credential) = (wanted.digest.clone(), caller.credential.clone());
+        Self { id, era, shape: wanted.shape, digest, credential, manner, may_wait, alone }
     }
 }
 
@@ -136,35 +122,20 @@ struct Responses<'a> {
     approval: Option<&'a RawValue>,
 }
 
-/// The exact request, so that an answer does not come to another one.
-fn digest(call: &Call) -> String {
-    let mut whole = Map::new();
-    whole.insert(call.tool.clone(), Value::Object(call.arguments.clone()));
-    call::digest(&whole)
-}
-
-/// What a client sends back unread.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct State {
-    approval: ApprovalId,
-    request: String,
-    round: u8,
-    /// The user agreed to wait, and is not asked again.
-    waits: bool,
-}
-
-impl State {
-    fn seal(&self) -> String {
-        URL_SAFE_NO_PAD.encode(json!(self).to_string())
-    }
-}
-
 /// A request that is repeated.
 #[derive(Debug)]
-pub(crate) struct Retry {
-    state: State,
+pub(crate) struct Retry<'a> {
+    parked: &'a Parked,
     said: Said,
+}
+
+impl<'a> Retry<'a> {
+    pub(crate) fn read(parked: &'a Parked, responses: Option<&RawValue>) -> Self {
+        let said = responses
+            .and_then(|raw| serde_json::from_str::<Responses<'_>>(raw.get()).ok())
+            .map_or(Said::Nothing, |responses| Said::read(responses.approval));
+        Self { parked, said }
+    }
 }
 
 /// Answers a call that was parked: just now, or earlier and now asked for again. Who asks again waits, and is not asked
@@ -175,14 +146,14 @@ pub(crate) async fn settle(
     asked: &Asked,
     call: CallId,
     approval: &Approval,
-) -> Vec<u8> {
+) -> Answer {
     if asked.alone {
         take_back(conversation, approval).await;
         return unreachable_approver(conversation, asked, approval);
     }
     let again = approval.call != call;
     let decided = match &asked.manner {
-        Manner::Task => return tasks::created(conversation, &asked.id, approval),
+        Manner::Task => return tasks::created(conversation, &asked.id, approval).into(),
         _ if again && asked.may_wait => {
             Some(decision(conversation, approval, Deadline::new(conversation)).await)
         }
@@ -190,10 +161,14 @@ pub(crate) async fn settle(
     };
     let approval = decided.as_ref().unwrap_or(approval);
     match &asked.manner {
-        Manner::Repeat { prompt, digest } if !approval.is_settled() => {
-            let state =
-                State { approval: approval.id.clone(), request: digest.clone(), round: 1, waits: again };
-            input_required(conversation, asked, approval, (!again).then_some(prompt), &state)
+        Manner::Repeat { prompt } if !approval.is_settled() => {
+            let state = Parked {
+                approval: approval.id.clone(),
+                request: asked.digest.clone(),
+                round: 1,
+                waits: again,
+            };
+            input_required(conversation, asked, approval, (!again).then_some(prompt), state)
         }
         Manner::Question { prompt, questions, asides } if !again => {
             let told = ask(conversation, asked.era, approval, prompt, questions, asides).await;
@@ -210,11 +185,11 @@ async fn ask(
     approval: &Approval,
     prompt: &Prompt,
     questions: &Arc<Questions>,
-    asides: &mpsc::Sender<Vec<u8>>,
+    asides: &mpsc::Sender<Aside>,
 ) -> Option<Approval> {
     let deadline = Deadline::new(conversation);
     let mut asking = questions.open()?;
-    asides.send(elicitation(&asking, era, prompt, approval)).await.ok()?;
+    asides.send(Aside::Question(elicitation(&asking, era, prompt, approval))).await.ok()?;
     let said = tokio::select! {
         // An approver may be quicker than the user.
         decided = decision(conversation, approval, deadline) => return Some(decided),
@@ -232,12 +207,12 @@ pub(crate) async fn resume(
     conversation: &Conversation,
     caller: &Caller,
     asked: &Asked,
-    retry: &Retry,
-) -> Vec<u8> {
-    let Retry { state, said } = retry;
+    retry: &Retry<'_>,
+) -> Answer {
+    let Retry { parked: state, said } = retry;
     let approval = match own(conversation, caller, state.approval.as_str()).await {
         Ok(approval) => approval,
-        Err(fault) => return fault.render(Some(&asked.id)),
+        Err(fault) => return fault.answer(&asked.id),
     };
     let (approval, waits) = match said {
         Said::Decline => (take_back(conversation, &approval).await, true),
@@ -248,11 +223,11 @@ pub(crate) async fn resume(
         Said::Nothing | Said::Dismiss => (approval, false),
     };
     match &asked.manner {
-        Manner::Repeat { prompt, .. }
+        Manner::Repeat { prompt }
             if !approval.is_settled() && state.round < MOST_ROUNDS && *said != Said::Dismiss =>
         {
-            let next = State { round: state.round + 1, waits, ..state.clone() };
-            input_required(conversation, asked, &approval, (!waits).then_some(prompt), &next)
+            let next = Parked { round: state.round + 1, waits, ..Parked::clone(state) };
+            input_required(conversation, asked, &approval, (!waits).then_some(prompt), next)
         }
         // A client that declares less than before is answered in the way it can read.
         _ => outcome(conversation, caller, asked, &approval).await,
@@ -301,21 +276,16 @@ pub(crate) async fn take_back(conversation: &Conversation, approval: &Approval) 
 }
 
 /// What there is to say about a request now: how it ended, or that it waits.
-async fn outcome(
-    conversation: &Conversation,
-    caller: &Caller,
-    asked: &Asked,
-    approval: &Approval,
-) -> Vec<u8> {
+async fn outcome(conversation: &Conversation, caller: &Caller, asked: &Asked, approval: &Approval) -> Answer {
     let Some(result) = collect(conversation, caller, approval).await else {
         return waiting(conversation, asked, approval);
     };
-    match Told::of(&result) {
+    match Told::of(&result, asked.shape, asked.era) {
         Ok(told) => {
             let meta = CallMeta::of(approval.call, &result, Some(approval));
-            told.render(conversation, &asked.id, asked.era, &meta)
+            told.render(conversation, asked, &meta)
         }
-        Err(fault) => fault.render(Some(&asked.id)),
+        Err(fault) => fault.answer(&asked.id),
     }
 }
 
@@ -332,7 +302,7 @@ pub(crate) async fn collect(
 }
 
 /// Says that the call waits. An error to clients, so that no model takes it for the tool's answer.
-fn waiting(conversation: &Conversation, asked: &Asked, approval: &Approval) -> Vec<u8> {
+fn waiting(conversation: &Conversation, asked: &Asked, approval: &Approval) -> Answer {
     let mut envelope = approval.envelope();
     let plane = &conversation.doors.plane;
     let state =
@@ -344,13 +314,21 @@ fn waiting(conversation: &Conversation, asked: &Asked, approval: &Approval) -> V
         if state.is_some() { format!(", or ask {REQUEST_TOOL} with this intentId how it stands") } else { String::new() },
     )
     .into();
+    if asked.shape != Shape::Tool {
+        let fault = Fault::new(
+            StatusCode::OK,
+            ViolationKind::ApprovalVoid.jsonrpc_code(),
+            "a person must agree first",
+        );
+        return fault.with_data(envelope).answer(&asked.id);
+    }
     let meta = CallMeta::waiting(approval);
     let told = Told::Failed(Cow::Owned(envelope.to_string()));
-    told.render(conversation, &asked.id, asked.era, &meta)
+    told.render(conversation, asked, &meta)
 }
 
 /// Says that nobody could decide.
-fn unreachable_approver(conversation: &Conversation, asked: &Asked, approval: &Approval) -> Vec<u8> {
+fn unreachable_approver(conversation: &Conversation, asked: &Asked, approval: &Approval) -> Answer {
     let result = Err(Violation::new(
         ViolationKind::ApprovalVoid,
         format!(
@@ -359,12 +337,12 @@ fn unreachable_approver(conversation: &Conversation, asked: &Asked, approval: &A
         ),
     )
     .hint("let an operator start a node with `aegis up`, and use that"));
-    match Told::of(&result) {
+    match Told::of(&result, asked.shape, asked.era) {
         Ok(told) => {
             let meta = CallMeta::of(approval.call, &result, None);
-            told.render(conversation, &asked.id, asked.era, &meta)
+            told.render(conversation, asked, &meta)
         }
-        Err(fault) => fault.render(Some(&asked.id)),
+        Err(fault) => fault.answer(&asked.id),
     }
 }
 
@@ -374,8 +352,8 @@ fn input_required(
     asked: &Asked,
     approval: &Approval,
     prompt: Option<&Prompt>,
-    state: &State,
-) -> Vec<u8> {
+    state: Parked,
+) -> Answer {
     let mut out = answer::begin_as(&asked.id, "input_required", 2048);
     if let Some(prompt) = prompt {
         out.extend_from_slice(b"\"inputRequests\":");
@@ -384,11 +362,11 @@ fn input_required(
         out.push(b',');
     }
     out.extend_from_slice(b"\"requestState\":");
-    answer::write_json(&mut out, &state.seal());
+    answer::write_json(&mut out, &Carried::Approval(state).seal());
     out.push(b',');
     let meta = CallMeta::waiting(approval);
     conversation.write_meta(&mut out, asked.era, Some(&meta));
-    answer::end(out)
+    answer::end(out).into()
 }
 
 /// The same question as a request of ours.

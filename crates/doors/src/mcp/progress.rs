@@ -3,12 +3,15 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use aegis_core::progress::Progress;
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures::stream;
+use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{call::Running, http};
+use super::{answer::Answer, call::Running, ears::Aside, http};
+use crate::words::Words;
 
 /// How patient we take clients to be.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +43,15 @@ struct Narration {
     pace: Pace,
     started: Instant,
     next: Instant,
-    last: u64,
+    /// The last number told.
+    last: f64,
+    /// Whether the call told any itself: its numbers then mean something, and ours would not go with them.
+    told: bool,
 }
 
 enum Heard {
     /// The end. `None`: the client withdrew the request and wants no answer.
-    Answer(Option<Vec<u8>>),
+    Answer(Option<Answer>),
     Progress(Vec<u8>),
     /// Something else to say first.
     Aside(Vec<u8>),
@@ -56,28 +62,33 @@ impl Narration {
     fn new(running: Running, pace: Pace) -> Self {
         let started = Instant::now();
         let first = if running.progress_token.is_some() { pace.first } else { pace.quiet };
-        Self { running, pace, started, next: started + first, last: 0 }
+        Self { running, pace, started, next: started + first, last: -1.0, told: false }
     }
 
     async fn next(&mut self) -> Heard {
         tokio::select! {
             biased;
-            Some(aside) = next_of(&mut self.running.asides) => {
-                self.running.doing = WAITING;
-                return Heard::Aside(aside);
-            }
+            Some(aside) = next_of(&mut self.running.asides) => return match aside {
+                Aside::Word(text) => Heard::Aside(text),
+                Aside::Question(text) => {
+                    self.running.doing = WAITING;
+                    Heard::Aside(text)
+                }
+            },
+            // Whoever asked for progress hears all of it before the answer.
+            word = next_word(self.running.words.as_deref()) => return self.word(&word),
             answer = &mut self.running.answer => return Heard::Answer(answer),
             () = tokio::time::sleep_until(self.next) => {}
         }
         let now = Instant::now();
         match &self.running.progress_token {
-            Some(token) => {
+            Some(token) if !self.told => {
                 self.next = now + self.pace.every;
                 // Each number must be greater than the one before.
-                self.last = self.started.elapsed().as_secs().max(self.last + 1);
-                Heard::Progress(notification(token, self.last, self.running.doing))
+                self.last = self.started.elapsed().as_secs().max(self.last.max(0.0) as u64 + 1) as f64;
+                Heard::Progress(notification(token, self.last as u64, self.running.doing))
             }
-            None => {
+            _ => {
                 self.next = now + self.pace.quiet;
                 Heard::StillRunning
             }
@@ -85,11 +96,39 @@ impl Narration {
     }
 }
 
+impl Narration {
+    fn word(&mut self, word: &Progress) -> Heard {
+        self.told = true;
+        self.next = Instant::now() + self.pace.quiet;
+        // Each number must be greater than the one before.
+        let least = self.last.next_up();
+        self.last = if word.progress.is_finite() { word.progress.max(least) } else { least };
+        let mut params = json!({"progress": self.last});
+        if let Some(total) = word.total.filter(|total| total.is_finite()) {
+            params["total"] = total.into();
+        }
+        if let Some(message) = &word.message {
+            params["message"] = message.as_str().into();
+        }
+        let token = self.running.progress_token.as_deref().unwrap_or("null");
+        params["progressToken"] = serde_json::from_str(token).unwrap_or_default();
+        let notification = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+        Heard::Progress(notification.to_string().into_bytes())
+    }
+}
+
 /// What a call does while progress is told.
 pub(crate) const RUNNING: &str = "running";
 pub(crate) const WAITING: &str = "waiting for an approver";
 
-async fn next_of(asides: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+async fn next_word(words: Option<&Words>) -> Progress {
+    match words {
+        Some(words) => words.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_of(asides: &mut Option<mpsc::Receiver<Aside>>) -> Option<Aside> {
     match asides {
         Some(asides) => asides.recv().await,
         None => None,
@@ -107,13 +146,13 @@ fn notification(token: &str, seconds: u64, doing: &str) -> Vec<u8> {
 pub(crate) async fn respond(mut running: Running, takes_events: bool, pace: Pace) -> Response {
     if !takes_events {
         return match (&mut running.answer).await {
-            Some(answer) => http::json(answer),
+            Some(answer) => http::answer(answer),
             None => http::nothing(),
         };
     }
     let mut narration = Narration::new(running, pace);
     let first = match narration.next().await {
-        Heard::Answer(Some(answer)) => return http::json(answer),
+        Heard::Answer(Some(answer)) => return http::answer(answer),
         Heard::Answer(None) => return http::events(Body::empty()),
         Heard::Progress(text) | Heard::Aside(text) => event(&text),
         Heard::StillRunning => comment(),
@@ -124,7 +163,7 @@ pub(crate) async fn respond(mut running: Running, takes_events: bool, pace: Pace
         }
         let mut narration = narration?;
         match narration.next().await {
-            Heard::Answer(answer) => answer.map(|answer| (Ok(event(&answer)), (None, None))),
+            Heard::Answer(answer) => answer.map(|answer| (Ok(event(&answer.text)), (None, None))),
             Heard::Progress(text) | Heard::Aside(text) => Some((Ok(event(&text)), (None, Some(narration)))),
             Heard::StillRunning => Some((Ok(comment()), (None, Some(narration)))),
         }
@@ -140,7 +179,7 @@ pub(crate) async fn narrate(running: Running, pace: Pace, outbox: &mpsc::Sender<
             Heard::Answer(answer) => {
                 if let Some(answer) = answer {
                     // Fails only when the pipe is gone, and with it whoever waits.
-                    let _ = outbox.send(answer).await;
+                    let _ = outbox.send(answer.text).await;
                 }
                 return;
             }
@@ -154,7 +193,7 @@ pub(crate) async fn narrate(running: Running, pace: Pace, outbox: &mpsc::Sender<
 }
 
 /// One event. The text is compact JSON, so it has no line breaks.
-fn event(text: &[u8]) -> Bytes {
+pub(crate) fn event(text: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(text.len() + 8);
     frame.extend_from_slice(b"data: ");
     frame.extend_from_slice(text);
@@ -169,8 +208,9 @@ pub(crate) fn comment() -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, sync::Arc};
 
+    use aegis_core::progress::Listener;
     use http_body_util::BodyExt;
     use serde_json::Value;
 
@@ -180,9 +220,10 @@ mod tests {
         Running {
             answer: Box::pin(async move {
                 tokio::time::sleep(ends_after).await;
-                Some(b"{\"answer\":1}".to_vec())
+                Some(b"{\"answer\":1}".to_vec().into())
             }),
             progress_token: token.map(str::to_owned),
+            words: token.map(|_| Arc::default()),
             asides: None,
             doing: RUNNING,
         }
@@ -231,11 +272,12 @@ mod tests {
         let (say, asides) = mpsc::channel(1);
         let asking = Running {
             answer: Box::pin(async move {
-                say.send(b"{\"id\":\"q\"}".to_vec()).await.unwrap();
+                say.send(Aside::Question(b"{\"id\":\"q\"}".to_vec())).await.unwrap();
                 tokio::time::sleep(Duration::from_secs(2)).await;
-                Some(b"{\"answer\":1}".to_vec())
+                Some(b"{\"answer\":1}".to_vec().into())
             }),
             progress_token: Some("1".to_owned()),
+            words: None,
             asides: Some(asides),
             doing: RUNNING,
         };
@@ -245,6 +287,44 @@ mod tests {
         assert_eq!(events.first(), Some(&"data: {\"id\":\"q\"}"));
         assert!(events[1].contains("waiting for an approver for 1 s"), "{body}");
         assert_eq!(events.last(), Some(&"data: {\"answer\":1}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_call_says_takes_the_place_of_our_own_words() {
+        let call = running(Duration::from_secs(20), Some("7"));
+        let words = Arc::clone(call.words.as_ref().unwrap());
+        tokio::spawn(async move {
+            for (seconds, progress) in [(2, 10.0), (3, 4.0), (9, 30.0)] {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                words.progress(Progress { progress, total: Some(40.0), message: Some("line\n".into()) });
+            }
+        });
+        let (kind, body) = answered(call, true).await;
+        assert_eq!(kind, "text/event-stream");
+        let events: Vec<Value> = body
+            .split_terminator("\n\n")
+            .filter_map(|event| serde_json::from_str(event.strip_prefix("data: ")?).ok())
+            .collect();
+        let numbers: Vec<f64> =
+            events.iter().filter_map(|event| event["params"]["progress"].as_f64()).collect();
+        assert_eq!((numbers[0], numbers[1], numbers.len()), (1.0, 10.0, 4), "{body}");
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        assert_eq!(events[1]["params"]["message"], "line\n");
+        assert_eq!(events[1]["params"]["progressToken"], 7);
+        assert_eq!(events.last().unwrap()["answer"], 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_short_call_says_is_heard_before_its_answer() {
+        let call = running(Duration::from_millis(500), Some("7"));
+        for progress in [0.0, 50.0, 100.0] {
+            let word = Progress { progress, total: Some(100.0), message: None };
+            call.words.as_ref().unwrap().progress(word);
+        }
+        let (kind, body) = answered(call, true).await;
+        assert_eq!(kind, "text/event-stream");
+        assert_eq!(body.matches("notifications/progress").count(), 3, "{body}");
+        assert!(body.ends_with("data: {\"answer\":1}\n\n"), "{body}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ pub(crate) struct Questions {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    by_id: HashMap<String, oneshot::Sender<Said>>,
+    by_id: HashMap<String, oneshot::Sender<Option<Box<RawValue>>>>,
 }
 
 /// What a client's user said.
@@ -76,7 +76,7 @@ impl Questions {
     pub(crate) fn answer(&self, id: Id<'_>, result: Option<&RawValue>) {
         let waiting = self.lock().by_id.remove(&id.key());
         if let Some(waiting) = waiting {
-            let _ = waiting.send(Said::read(result));
+            let _ = waiting.send(result.map(ToOwned::to_owned));
         }
     }
 
@@ -89,7 +89,7 @@ impl Questions {
 pub(crate) struct Question {
     /// As JSON.
     id: String,
-    answered: oneshot::Receiver<Said>,
+    answered: oneshot::Receiver<Option<Box<RawValue>>>,
     home: Arc<Questions>,
 }
 
@@ -98,8 +98,14 @@ impl Question {
         &self.id
     }
 
+    /// What the user said to an elicitation.
     pub(crate) async fn answered(&mut self) -> Said {
-        (&mut self.answered).await.unwrap_or(Said::Nothing)
+        Said::read(self.heard().await.as_deref())
+    }
+
+    /// The answer as it came; nothing if that is an error.
+    pub(crate) async fn heard(&mut self) -> Option<Box<RawValue>> {
+        (&mut self.answered).await.ok().flatten()
     }
 }
 

@@ -15,9 +15,12 @@ use aegis_core::{
     call::hex,
     id::{CredentialId, SessionId},
 };
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{abilities::Abilities, era::Revision, in_flight::InFlight, questions::Questions};
+use super::{
+    abilities::Abilities, era::Revision, in_flight::InFlight, questions::Questions, standing::Standing,
+};
 
 /// A session that was not used for this long has ended.
 const LONGEST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -31,6 +34,9 @@ pub(crate) struct Session {
     credential: CredentialId,
     pub(crate) revision: Revision,
     pub(crate) abilities: Abilities,
+    /// What servers may ask the client.
+    pub(crate) takes: Map<String, Value>,
+    pub(crate) standing: Arc<Standing>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) questions: Arc<Questions>,
     /// Cancelled when the session ends.
@@ -103,9 +109,10 @@ impl Sessions {
         caller: &Caller,
         revision: Revision,
         abilities: Abilities,
+        takes: Map<String, Value>,
     ) -> Result<Arc<Session>, Violation> {
         let id = random_id()?;
-        Ok(self.begin_at(self.now(), id, &caller.credential, revision, abilities))
+        Ok(self.begin_at(self.now(), id, &caller.credential, revision, abilities, takes))
     }
 
     fn begin_at(
@@ -115,6 +122,7 @@ impl Sessions {
         credential: &CredentialId,
         revision: Revision,
         abilities: Abilities,
+        takes: Map<String, Value>,
     ) -> Arc<Session> {
         let ended = CancellationToken::new();
         let session = Arc::new(Session {
@@ -122,6 +130,8 @@ impl Sessions {
             credential: credential.clone(),
             revision,
             abilities,
+            takes,
+            standing: Arc::default(),
             in_flight: Arc::default(),
             questions: Arc::default(),
             stream: Mutex::new(ended.child_token()),
@@ -269,7 +279,14 @@ mod tests {
     const NEWEST: Revision = Revision::NEWEST;
 
     fn begin(sessions: &Sessions, now: u64, id: &str, credential: &str) -> Arc<Session> {
-        sessions.begin_at(now, format!("{id:_<12}"), &credential.into(), NEWEST, Abilities::default())
+        sessions.begin_at(
+            now,
+            format!("{id:_<12}"),
+            &credential.into(),
+            NEWEST,
+            Abilities::default(),
+            Map::new(),
+        )
     }
 
     fn finds(sessions: &Sessions, now: u64, id: &str, credential: &str) -> bool {

@@ -3,14 +3,15 @@
 use std::{io, sync::Arc, time::Duration};
 
 use aegis_core::Caller;
+use serde_json::{Map, Value};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    sync::{Semaphore, mpsc},
+    sync::{Semaphore, broadcast::error::RecvError, mpsc},
 };
 use tokio_util::task::TaskTracker;
 
 use super::{
-    abilities::Abilities,
+    abilities::{self, Abilities},
     call::{Client, Withdrawal},
     conversation::{Conversation, Step},
     definitions::Names,
@@ -19,10 +20,12 @@ use super::{
     in_flight::InFlight,
     ladder,
     lines::{Line, Lines},
+    listen::{self, Listening},
     message::{self, Message, Request},
     progress::{self, Pace},
     questions::Questions,
     session,
+    standing::Standing,
 };
 use crate::Doors;
 
@@ -77,6 +80,8 @@ where
         outbox,
         revision: Revision::NEWEST,
         abilities: Abilities::default(),
+        takes: Map::new(),
+        standing: Arc::default(),
         in_flight: Arc::default(),
         questions: Arc::default(),
         places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
@@ -128,6 +133,8 @@ struct Pipe {
     /// What `initialize` settled, for clients that send it.
     revision: Revision,
     abilities: Abilities,
+    takes: Map<String, Value>,
+    standing: Arc<Standing>,
     in_flight: Arc<InFlight>,
     questions: Arc<Questions>,
     places: Arc<Semaphore>,
@@ -179,6 +186,7 @@ impl Pipe {
                     self.in_flight.withdraw(id);
                 }
             }
+            Ok(Message::Notification { method, .. }) if method == "notifications/initialized" => self.tell(),
             Ok(Message::Response { id: Some(id), result }) => self.questions.answer(id, result),
             Ok(Message::Notification { .. } | Message::Response { .. }) => {}
             Err(unreadable) => self.say(unreadable.render()).await,
@@ -189,9 +197,10 @@ impl Pipe {
         let step = if ladder::is_modern(request, None) {
             ladder::climb(request, None).and_then(|()| self.step(request, Era::Modern))
         } else if request.method == "initialize" {
-            self.conversation.initialize(request).map(|(revision, answer)| {
+            self.conversation.initialize(&self.caller, request).map(|(revision, answer)| {
                 self.revision = revision;
                 self.abilities = Abilities::of_session(request.params.capabilities, revision);
+                self.takes = abilities::takes_in(request.params.capabilities, revision);
                 Step::Answer(answer)
             })
         } else {
@@ -203,14 +212,63 @@ impl Pipe {
                 let (outbox, pace) = (self.outbox.clone(), self.conversation.pace);
                 self.spawn(async move { progress::narrate(running, pace, &outbox).await }).await;
             }
+            Ok(Step::Listening(listening)) => self.listen(*listening, request).await,
             Err(refused) => self.say(refused.render(Some(request.id.as_str()))).await,
         }
+    }
+
+    /// Tells a stateless client what it asked to hear, until it withdraws the request.
+    async fn listen(&self, mut listening: Listening, request: &Request<'_>) {
+        let entered = self.in_flight.enter(request.id);
+        let (outbox, stopping) = (self.outbox.clone(), self.conversation.doors.stopping.clone());
+        let telling = async move {
+            let telling = async {
+                let mut line = Some(listening.acknowledge().await);
+                while let Some(ready) = line {
+                    if outbox.send(ready).await.is_err() {
+                        return;
+                    }
+                    line = listening.next().await;
+                }
+                let _ = outbox.send(listening.end()).await;
+            };
+            tokio::select! {
+                () = telling => {}
+                () = entered.withdrawn.cancelled() => {}
+                () = stopping.cancelled() => {}
+            }
+        };
+        self.spawn(telling).await;
+    }
+
+    /// Tells a client of the older revisions what changes, for as long as it is there.
+    fn tell(&self) {
+        let mut notices = self.conversation.doors.offers.notices();
+        let (outbox, standing) = (self.outbox.downgrade(), Arc::downgrade(&self.standing));
+        tokio::spawn(async move {
+            loop {
+                let notice = notices.recv().await;
+                let over = matches!(notice, Err(RecvError::Closed));
+                let (Some(outbox), Some(standing)) = (outbox.upgrade(), standing.upgrade()) else { return };
+                if let Some(line) = listen::plainly(notice, &standing)
+                    && outbox.send(line).await.is_err()
+                {
+                    return;
+                }
+                if over {
+                    return;
+                }
+            }
+        });
     }
 
     fn step(&self, request: &Request<'_>, era: Era) -> Result<Step, Fault> {
         let withdrawal = Withdrawal::Notification(&self.in_flight);
         let client = Client {
             abilities: self.abilities,
+            takes: Some(&self.takes),
+            standing: Some(&self.standing),
+            hears: true,
             questions: Some(&self.questions),
             // Whoever is at the other end of a pipe has no address of ours.
             origin: None,

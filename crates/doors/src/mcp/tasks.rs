@@ -3,21 +3,24 @@
 
 use std::sync::Arc;
 
-use aegis_core::{Approval, ApprovalState, Caller, Violation};
+use aegis_core::{Approval, ApprovalState, Call, Caller, Violation};
 use aegis_plane::Done;
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     abilities::{Abilities, TASKS_EXTENSION},
-    answer,
-    call::{CallMeta, Running, Told},
+    answer::{self, Answer},
+    call::Running,
     conversation::Conversation,
     era::Era,
     fault::{Fault, MISSING_CAPABILITY},
     message::{Request, string},
     parked, progress,
+    told::{CallMeta, Told},
+    wanted::Shape,
 };
 
 /// How often a client should ask.
@@ -52,13 +55,52 @@ pub(crate) fn start(
         .into_owned();
     let (id, method) = (request.id.as_str().to_owned(), request.method.clone().into_owned());
     let conversation = Arc::clone(conversation);
+    if let Some(found) = conversation.server_tasks.find(&caller.credential, &task) {
+        let call = found.call(&method, request.params.input_responses);
+        let answer: BoxFuture<'static, _> =
+            Box::pin(async move { Some(of_server(&conversation, caller, &id, &method, &task, call).await) });
+        return Ok(Running {
+            answer,
+            progress_token: None,
+            words: None,
+            asides: None,
+            doing: progress::RUNNING,
+        });
+    }
     let answer: BoxFuture<'static, _> = Box::pin(async move {
         Some(match parked::own(&conversation, &caller, &task).await {
-            Ok(approval) => carry_out(&conversation, &caller, &id, &method, &approval).await,
-            Err(fault) => fault.render(Some(&id)),
+            Ok(approval) => carry_out(&conversation, &caller, &id, &method, &approval).await.into(),
+            Err(fault) => fault.answer(&id),
         })
     });
-    Ok(Running { answer, progress_token: None, asides: None, doing: progress::RUNNING })
+    Ok(Running { answer, progress_token: None, words: None, asides: None, doing: progress::RUNNING })
+}
+
+/// Asks the server whose task it is.
+async fn of_server(
+    conversation: &Conversation,
+    caller: Caller,
+    id: &str,
+    method: &str,
+    task: &str,
+    call: Call,
+) -> Answer {
+    let reply = conversation.doors.plane.call(caller, call, CancellationToken::new()).await;
+    let told = match Told::of(&reply.result, Shape::Task, Era::Modern) {
+        Ok(told) => told,
+        Err(fault) => return fault.answer(id),
+    };
+    let meta = CallMeta::of(reply.call, &reply.result, None);
+    let mut out = answer::begin(id, Era::Modern, 1024);
+    if let (Told::Passed { members, .. }, "tasks/get") = (&told, method) {
+        let mut members: Map<String, Value> = serde_json::from_str(members).unwrap_or_default();
+        members.insert("taskId".into(), task.into());
+        let told = Told::Passed { members: Value::Object(members).to_string().into(), shape: Shape::Task };
+        told.write(conversation, &mut out, Era::Modern, &meta);
+    } else {
+        conversation.write_meta(&mut out, Era::Modern, Some(&meta));
+    }
+    answer::end(out).into()
 }
 
 async fn carry_out(
@@ -88,7 +130,7 @@ fn write(
     approval: &Approval,
     result: Option<&Result<Done, Violation>>,
 ) {
-    let told = result.map(Told::of);
+    let told = result.map(|result| Told::of(result, Shape::Tool, Era::Modern));
     let (status, message) = match (&told, approval.state) {
         (None, ApprovalState::Pending) => {
             ("working", format!("waits for an approver until {}", approval.expires))

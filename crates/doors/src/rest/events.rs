@@ -1,8 +1,13 @@
 //! `GET /v1/events`: what happens, as it happens. The audit log is the record; this is a view.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use aegis_core::{Caller, Door, Violation, ViolationKind, event::Announcement};
+use aegis_core::{Caller, Door, Violation, ViolationKind, event::Announcement, id::CredentialId};
 use axum::{
     extract::State,
     http::HeaderMap,
@@ -10,7 +15,6 @@ use axum::{
 };
 use futures::{Stream, StreamExt};
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio_stream::wrappers::{BroadcastStream, errors::BroadcastStreamRecvError};
 
 use crate::{
@@ -19,7 +23,9 @@ use crate::{
 };
 
 const MOST_LISTENERS: usize = 64;
-static PLACES: Semaphore = Semaphore::const_new(MOST_LISTENERS);
+/// Of one credential: whoever took all places would keep the others from looking.
+const MOST_OF_ONE: usize = 8;
+static LISTENERS: Mutex<BTreeMap<CredentialId, usize>> = Mutex::new(BTreeMap::new());
 /// How soon a stream ends after its token was revoked.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -28,11 +34,8 @@ pub(super) async fn stream(
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {
     let caller = guard::caller(&doors, &headers, Door::Rest, None).await?;
-    let Ok(place) = PLACES.try_acquire() else {
-        let full =
-            Violation::new(ViolationKind::Overloaded, format!("{MOST_LISTENERS} listeners are connected"));
-        return Err(full.retry_after(5).into());
-    };
+    let place = Place::take(&caller.credential)
+        .map_err(|full| Violation::new(ViolationKind::Overloaded, full).retry_after(5))?;
     let events = BroadcastStream::new(doors.plane.bus().subscribe())
         .filter_map(move |received| {
             let event = match received {
@@ -54,6 +57,40 @@ pub(super) async fn stream(
             unwelcome(&doors, &headers).await;
         });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+/// One listener's place, given back when its stream ends.
+struct Place(CredentialId);
+
+impl Place {
+    fn take(credential: &CredentialId) -> Result<Self, String> {
+        let mut listeners = listeners();
+        if listeners.values().sum::<usize>() >= MOST_LISTENERS {
+            return Err(format!("{MOST_LISTENERS} listeners are connected"));
+        }
+        let own = listeners.entry(credential.clone()).or_default();
+        if *own >= MOST_OF_ONE {
+            return Err(format!("this credential has {MOST_OF_ONE} listeners connected: end one of them"));
+        }
+        *own += 1;
+        Ok(Self(credential.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut listeners = listeners();
+        if let Some(own) = listeners.get_mut(&self.0) {
+            *own -= 1;
+            if *own == 0 {
+                listeners.remove(&self.0);
+            }
+        }
+    }
+}
+
+fn listeners() -> MutexGuard<'static, BTreeMap<CredentialId, usize>> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends when the node stops, or the credential does.

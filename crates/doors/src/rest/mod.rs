@@ -7,8 +7,11 @@ mod events;
 mod health;
 mod openapi;
 mod policies;
+mod secrets;
 mod tokens;
 mod tools;
+mod upstreams;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use axum::{
     http::{StatusCode, Uri},
     middleware,
     response::Response,
-    routing::{delete, get, post},
+    routing::{delete, get, post, put},
 };
 
 use crate::{Doors, wire};
@@ -55,6 +58,21 @@ pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
         .route("/v1/contexts/{name}/drop-sessions", post(contexts::drop_sessions))
         .route("/v1/policies", get(policies::list))
         .route("/v1/policies/explain", post(policies::explain_call))
+        .route("/v1/upstreams", get(upstreams::list).post(upstreams::add))
+        .route("/v1/upstreams/test", post(upstreams::test_other))
+        .route("/v1/upstreams/{name}", get(upstreams::show).delete(upstreams::remove))
+        .route("/v1/upstreams/{name}/restart", post(upstreams::restart))
+        .route("/v1/upstreams/{name}/test", post(upstreams::test))
+        .route("/v1/upstreams/{name}/logs", get(upstreams::logs))
+        .route("/v1/upstreams/{name}/diff", get(upstreams::diff))
+        .route("/v1/upstreams/{name}/accept", post(upstreams::accept))
+        .route("/v1/upstreams/{name}/reject", post(upstreams::reject))
+        .route("/v1/secrets", get(secrets::list).post(secrets::set))
+        .route("/v1/secrets/{*name}", put(secrets::rotate).delete(secrets::delete))
+        .route("/v1/secret-keys/renew", post(secrets::renew_key))
+        .route("/v1/volumes", get(volumes::list))
+        .route("/v1/volumes/exports", get(volumes::exports).post(volumes::export))
+        .route("/v1/volumes/exports/{id}", delete(volumes::unexport))
         .route("/v1/status", get(health::status))
         .route("/metrics", get(health::metrics))
         .layer(middleware::from_fn(wire::same_words))

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use crate::Doors;
 
 mod approvals;
+mod upstreams;
+mod volumes;
 
 pub(super) async fn document(State(doors): State<Arc<Doors>>) -> Json<Value> {
     Json(complete(doors.version))
@@ -15,7 +17,14 @@ pub(super) async fn document(State(doors): State<Arc<Doors>>) -> Json<Value> {
 
 fn complete(version: &str) -> Value {
     let mut document = describe(version);
-    for (place, more) in [("paths", approvals::paths()), ("components", approvals::components())] {
+    for (place, more) in [
+        ("paths", approvals::paths()),
+        ("components", approvals::components()),
+        ("paths", upstreams::paths()),
+        ("components", upstreams::components()),
+        ("paths", volumes::paths()),
+        ("components", volumes::components()),
+    ] {
         if let (Some(all), Value::Object(more)) = (document[place].as_object_mut(), more) {
             for (name, value) in more {
                 match (all.get_mut(&name).and_then(Value::as_object_mut), value) {
@@ -53,6 +62,7 @@ fn describe(version: &str) -> Value {
                 "get": {"summary": "One tool", "responses": {"200": ok("the tool"), "default": refusal}},
                 "post": {
                     "summary": "Call a tool",
+                    "description": "With `Accept: text/event-stream`, a tool that says something before its answer is answered as a stream of `progress` events and one last `answer` event, which holds `status` and `body`.",
                     "parameters": [{"name": "Aegis-Context", "in": "header", "schema": {"type": "string"},
                         "description": "Operators only: act as a user of this security context."}],
                     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}},

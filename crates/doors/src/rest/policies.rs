@@ -27,7 +27,8 @@ pub(super) async fn list(
     let rules = doors.plane.policy().rules();
     let mut tools: HashMap<&str, Vec<&str>> = HashMap::new();
     let mut count = 0;
-    for tool in doors.plane.catalog().specs() {
+    let catalog = doors.plane.catalog().specs();
+    for tool in &catalog {
         count += 1;
         for rule in rules.about(&tool.name) {
             tools.entry(&rule.id).or_default().push(&tool.name);

@@ -1,16 +1,20 @@
 //! `GET /v1/tools`, `GET /v1/tools/{name}`, `POST /v1/tools/{name}`.
 
-use std::{fmt::Display, sync::Arc};
+use std::{convert::Infallible, fmt::Display, sync::Arc};
 
-use aegis_core::{Call, Violation, ViolationKind, tool::Directory};
-use aegis_plane::Done;
+use aegis_core::{Call, Violation, ViolationKind, progress::Progress, tool::Directory};
+use aegis_plane::{Done, Reply};
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
 };
+use futures::{future::BoxFuture, stream};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +23,7 @@ use crate::{
     Doors,
     guard::{self, Refused},
     strict, wire,
+    words::Words,
 };
 
 pub(super) async fn list(
@@ -65,13 +70,74 @@ pub(super) async fn call(
 ) -> Result<Response, Refused> {
     let caller = guard::identified(&doors, &headers).await?;
     let arguments = object(&body)?;
+    let call = Call::new(name, arguments).traced(guard::trace(&headers));
     let cancel = CancellationToken::new();
-    let _gone = cancel.clone().drop_guard();
-    let reply = doors.plane.call(caller, Call::new(name, arguments), cancel).await;
-    Ok(match reply.result {
+    let gone = cancel.clone().drop_guard();
+    if !takes_events(&headers) {
+        let reply = doors.plane.call(caller, call, cancel).await;
+        return Ok(ended(reply));
+    }
+    let words = Arc::new(Words::default());
+    let running: BoxFuture<'static, Reply> = {
+        let (doors, words) = (Arc::clone(&doors), Arc::clone(&words));
+        Box::pin(async move {
+            let _gone = gone;
+            doors.plane.call_heard(caller, call, cancel, words).await
+        })
+    };
+    Ok(narrated(running, words).await)
+}
+
+fn ended(reply: Reply) -> Response {
+    match reply.result {
         Ok(done) => answer(reply.call.to_string(), &done),
         Err(violation) => wire::refusal(&violation),
+    }
+}
+
+/// Whether the client wants to hear what the call says before its answer.
+fn takes_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
     })
+}
+
+/// A call that says nothing is answered as any other. One that speaks becomes a stream: `progress` events, and at the
+/// end one `answer` that holds the status and the body that a plain answer would have had.
+async fn narrated(mut running: BoxFuture<'static, Reply>, words: Arc<Words>) -> Response {
+    let first = tokio::select! {
+        biased;
+        reply = &mut running => return ended(reply),
+        word = words.next() => word,
+    };
+    let events = stream::unfold((Some(first), Some(running), words), |(ready, running, words)| async move {
+        if let Some(word) = ready {
+            return Some((Ok::<_, Infallible>(told(&word)), (None, running, words)));
+        }
+        let mut running = running?;
+        let reply = tokio::select! {
+            biased;
+            word = words.next() => return Some((Ok(told(&word)), (None, Some(running), words))),
+            reply = &mut running => reply,
+        };
+        let (head, body) = ended(reply).into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let body = serde_json::from_slice::<&RawValue>(&body).ok();
+        let last = Event::default().event("answer").json_data(Last { status: head.status.as_u16(), body });
+        Some((Ok(last.unwrap_or_default()), (None, None, words)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+#[derive(Serialize)]
+struct Last<'a> {
+    status: u16,
+    body: Option<&'a RawValue>,
+}
+
+fn told(word: &Progress) -> Event {
+    Event::default().event("progress").json_data(word).unwrap_or_default()
 }
 
 /// A tool that ran and could not do its work is answered 422 with its failure object, so that `curl --fail` fails. One

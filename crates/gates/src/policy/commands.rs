@@ -1,113 +1,232 @@
-//! The three ways to write a command allowlist, lowered to one: program → any first argument, or these.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Commands against what the caller's context and the node's ceiling let run.
+//!
+//! The rules themselves are `aegis_core::command`; here is who is asked, in which order, and what a refusal says.
 
 use aegis_core::{
     Violation, ViolationKind,
-    config::{Capability, security_context::Subcommands},
+    command::{
+        ArgumentPatterns, CommandLine, CommandRules, Objection,
+        arguments::{self, ArgumentObjection},
+    },
+    config::{Capability, CommandCeiling},
 };
 
-/// A program with its arguments, split before any rule looks at it. Never a shell line.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct CommandLine {
-    pub(super) program: String,
-    pub(super) first_argument: Option<String>,
+/// Words of a caller's that a message repeats are cut here.
+const LONGEST_SHOWN: usize = 120;
+/// Allowed first arguments that a message lists.
+const MOST_SHOWN: usize = 12;
+
+/// What holds for a call besides the capability that grants its tool.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    /// The operator's own context runs what it likes, interpreters included; the sandbox confines it all the same.
+    pub(super) unconstrained: bool,
+    /// What the node lets anybody run.
+    pub(super) ceiling: &'a CommandCeiling,
 }
 
-impl CommandLine {
-    /// `command` alone is split by POSIX rules; with `args` it is the program itself.
-    pub(super) fn parse(command: &str, args: Option<&[String]>) -> Option<Self> {
-        let mut words = match args {
-            Some(args) => std::iter::once(command.to_owned()).chain(args.iter().cloned()).collect(),
-            None => shlex::split(command)?,
-        }
-        .into_iter();
-        let program = words.next().filter(|program| !program.is_empty())?;
-        Some(Self { program, first_argument: words.next() })
-    }
-}
-
-/// `None` for a program: any first argument, or none.
-type Rules<'a> = BTreeMap<&'a str, Option<BTreeSet<&'a str>>>;
-
-/// Every declaration must let the command through: several of them intersect.
-pub(super) fn within(capability: &Capability, command: &CommandLine, place: &str) -> Result<(), Violation> {
-    if let Some(programs) = &capability.command_allowlist {
-        let rules = programs.iter().map(|program| (program.as_str(), None)).collect();
-        check(&rules, command, &format!("{place}.command_allowlist"))?;
-    }
-    if let Some(subcommands) = &capability.subcommand_allowlist {
-        let rules: Rules<'_> = match subcommands {
-            Subcommands::Map(map) => map
-                .iter()
-                .map(|(program, firsts)| {
-                    let firsts: BTreeSet<&str> = firsts.iter().map(String::as_str).collect();
-                    (program.as_str(), (!firsts.is_empty()).then_some(firsts))
-                })
-                .collect(),
-            Subcommands::List(programs) => programs.iter().map(|program| (program.as_str(), None)).collect(),
-        };
-        check(&rules, command, &format!("{place}.subcommand_allowlist"))?;
-    }
-    Ok(())
-}
-
-fn check(rules: &Rules<'_>, command: &CommandLine, place: &str) -> Result<(), Violation> {
-    let Some(firsts) = rules.get(command.program.as_str()) else {
+/// Every declaration must let the command through: several of them intersect. Without one, nothing runs.
+pub(super) fn within(
+    capability: &Capability,
+    command: &CommandLine,
+    place: &str,
+    bounds: Bounds<'_>,
+) -> Result<(), Violation> {
+    let Capability { command_allowlist, subcommand_allowlist, argument_patterns, .. } = capability;
+    if command_allowlist.is_none() && subcommand_allowlist.is_none() && !bounds.unconstrained {
         return Err(Violation::new(
             ViolationKind::CommandNotAllowed,
-            format!("the program `{}` is not allowed", command.program),
+            format!("the program `{}` is not allowed: no command is granted", shown(&command.program)),
         )
-        .rule(place));
-    };
-    let Some(firsts) = firsts else { return Ok(()) };
-    match &command.first_argument {
-        Some(first) if firsts.contains(first.as_str()) => Ok(()),
-        first => Err(Violation::new(
+        .rule(format!("{place} has neither command_allowlist nor subcommand_allowlist"))
+        .hint("an operator can grant programs by name, e.g. `subcommand_allowlist: {git: [status, diff], make: []}`"));
+    }
+    if let Some(programs) = command_allowlist {
+        check(&CommandRules::of_lines(programs), command, &format!("{place}.command_allowlist"))?;
+    }
+    if let Some(subcommands) = subcommand_allowlist {
+        let rules = CommandRules::of_subcommands(subcommands);
+        check(&rules, command, &format!("{place}.subcommand_allowlist"))?;
+    }
+    if let Some(patterns) = argument_patterns {
+        check_arguments(patterns, command, &format!("{place}.argument_patterns"))?;
+    }
+    let CommandCeiling { commands, argument_patterns } = bounds.ceiling;
+    if let Some(commands) = commands {
+        check(&CommandRules::of_subcommands(commands), command, "spec.exec.ceiling.commands")?;
+    }
+    check_arguments(argument_patterns, command, "spec.exec.ceiling.argument_patterns")
+}
+
+fn check(rules: &CommandRules, command: &CommandLine, place: &str) -> Result<(), Violation> {
+    let program = shown(&command.program);
+    let Err(objection) = rules.check(command) else { return Ok(()) };
+    Err(match objection {
+        Objection::Program => Violation::new(
+            ViolationKind::CommandNotAllowed,
+            format!("the program `{program}` is not allowed"),
+        )
+        .rule(place)
+        .hint(format!(
+            "use an allowed program ({}), or ask an operator to add it there",
+            listed(rules.iter().map(|(name, _)| name))
+        )),
+        Objection::Interpreter => Violation::new(
+            ViolationKind::CommandNotAllowed,
+            format!("`{program}` runs whatever it is given, so `*` does not cover it"),
+        )
+        .rule(format!(
+            "{place}: `*` stands for programs that are no shells, interpreters or starters of others"
+        ))
+        .hint("an operator can grant it by its own name"),
+        Objection::Subcommand { allowed } => Violation::new(
             ViolationKind::SubcommandNotAllowed,
-            match first {
-                Some(first) => format!("`{} {first}` is not allowed", command.program),
-                None => format!("`{}` is allowed only with certain first arguments", command.program),
+            match command.first_argument() {
+                Some(first) => format!("`{program} {}` is not allowed", shown(first)),
+                None => format!("`{program}` is allowed only with certain first arguments"),
             },
         )
-        .rule(format!("{place}.{}", command.program))),
+        .rule(format!("{place}.{program}"))
+        .hint(format!("its first argument must be one of: {}", listed(allowed.iter().map(String::as_str)))),
+    })
+}
+
+fn check_arguments(patterns: &ArgumentPatterns, command: &CommandLine, place: &str) -> Result<(), Violation> {
+    let Err(objection) = arguments::check(patterns, command) else { return Ok(()) };
+    let refused = |message: String| Violation::new(ViolationKind::SubcommandNotAllowed, message);
+    Err(match objection {
+        ArgumentObjection::Denied { program, argument, pattern } => refused(format!(
+            "the argument `{}` of `{}` is not allowed",
+            shown(argument),
+            shown(&command.program)
+        ))
+        .rule(format!("{place}.{program}.deny: {pattern}"))
+        .hint("leave it out; options like this one can make the program run another"),
+        ArgumentObjection::NotAllowed { program, argument } => refused(format!(
+            "the argument `{}` of `{}` is not among those allowed",
+            shown(argument),
+            shown(&command.program)
+        ))
+        .rule(format!("{place}.{program}.allow"))
+        .hint("leave it out, or ask an operator to allow it there"),
+    })
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    let more = names.len().saturating_sub(MOST_SHOWN);
+    names.truncate(MOST_SHOWN);
+    match (names.is_empty(), more) {
+        (true, _) => "there are none".into(),
+        (false, 0) => names.join(", "),
+        (false, more) => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+fn shown(word: &str) -> String {
+    match word.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use aegis_core::config::security_context::Subcommands;
+    use proptest::prelude::*;
+
     use super::*;
 
+    const NO_CEILING: CommandCeiling =
+        CommandCeiling { commands: None, argument_patterns: ArgumentPatterns::new() };
+
     fn capability(text: &str) -> Capability {
-        serde_json::from_str(&format!(r#"{{"tool_pattern": "cmd.run", {text}}}"#)).unwrap()
+        serde_json::from_str(&format!(r#"{{"tool_pattern": "cmd.run"{text}}}"#)).unwrap()
+    }
+
+    fn judged(capability: &Capability, command: &str, bounds: Bounds<'_>) -> Result<(), Violation> {
+        within(capability, &CommandLine::parse(command, &[]).unwrap(), "x", bounds)
     }
 
     fn verdict(capability: &Capability, command: &str) -> Result<(), ViolationKind> {
-        within(capability, &CommandLine::parse(command, None).unwrap(), "x").map_err(|v| v.kind)
+        let bounds = Bounds { unconstrained: false, ceiling: &NO_CEILING };
+        judged(capability, command, bounds).map_err(|violation| violation.kind)
     }
 
     #[test]
     fn map_list_and_intersection() {
-        let map = capability(r#""subcommand_allowlist": {"git": ["status"], "make": []}"#);
+        let map = capability(r#", "subcommand_allowlist": {"git": ["status"], "make": []}"#);
         assert_eq!(verdict(&map, "git status -s"), Ok(()));
         assert_eq!(verdict(&map, "git push"), Err(ViolationKind::SubcommandNotAllowed));
         assert_eq!(verdict(&map, "git"), Err(ViolationKind::SubcommandNotAllowed));
         assert_eq!(verdict(&map, "make"), Ok(()));
         assert_eq!(verdict(&map, "sh -c 'git status'"), Err(ViolationKind::CommandNotAllowed));
-        let both = capability(r#""subcommand_allowlist": ["git", "ls"], "command_allowlist": ["ls"]"#);
+        let both = capability(r#", "subcommand_allowlist": ["git", "ls"], "command_allowlist": ["ls"]"#);
         assert_eq!(verdict(&both, "ls"), Ok(()));
         assert_eq!(verdict(&both, "git status"), Err(ViolationKind::CommandNotAllowed));
+        let lines = capability(r#", "command_allowlist": ["pytest", "npm test"]"#);
+        assert_eq!(verdict(&lines, "npm test"), Ok(()));
+        assert_eq!(verdict(&lines, "npm publish"), Err(ViolationKind::SubcommandNotAllowed));
     }
 
     #[test]
-    fn splitting_happens_before_the_rules() {
-        let given =
-            |text: &str| CommandLine::parse(text, None).map(|line| (line.program, line.first_argument));
-        assert_eq!(given("'git' \"st\"atus"), Some(("git".into(), Some("status".into()))));
-        assert_eq!(given("git && curl"), Some(("git".into(), Some("&&".into()))));
-        assert_eq!(given(""), None);
-        assert_eq!(given("'unclosed"), None);
-        let line = CommandLine::parse("git status", Some(&[]));
-        assert_eq!(line.map(|line| line.program), Some("git status".into()));
+    fn nothing_is_granted_by_silence_except_to_the_operator() {
+        let silent = capability("");
+        assert_eq!(verdict(&silent, "ls"), Err(ViolationKind::CommandNotAllowed));
+        let operator = Bounds { unconstrained: true, ceiling: &NO_CEILING };
+        assert_eq!(judged(&silent, "bash -c x", operator), Ok(()));
+    }
+
+    #[test]
+    fn the_ceiling_holds_for_everybody() {
+        let ceiling: CommandCeiling = serde_json::from_str(
+            r#"{"commands": {"*": [], "git": ["status"]}, "argument_patterns": {"*": {"deny": ["--output*"]}}}"#,
+        )
+        .unwrap();
+        let bounds = Bounds { unconstrained: true, ceiling: &ceiling };
+        let verdict = |line: &str| judged(&capability(""), line, bounds).map_err(|violation| violation.kind);
+        assert_eq!(verdict("make all"), Ok(()));
+        assert_eq!(verdict("git push"), Err(ViolationKind::SubcommandNotAllowed));
+        assert_eq!(verdict("python3 x.py"), Err(ViolationKind::CommandNotAllowed));
+        assert_eq!(verdict("sort --output=x"), Err(ViolationKind::SubcommandNotAllowed));
+    }
+
+    #[test]
+    fn refusals_say_what_where_and_what_to_do() {
+        let git = capability(
+            r#", "subcommand_allowlist": {"git": ["diff", "log"]}, "argument_patterns": {"git": {"deny": ["-O*"]}}"#,
+        );
+        let bounds = Bounds { unconstrained: false, ceiling: &NO_CEILING };
+        let refused = judged(&git, "git push origin", bounds).unwrap_err();
+        assert_eq!(refused.message, "`git push` is not allowed");
+        assert_eq!(refused.rule.as_deref(), Some("x.subcommand_allowlist.git"));
+        assert_eq!(refused.hint.as_deref(), Some("its first argument must be one of: diff, log"));
+        let refused = judged(&git, "git log -Osh", bounds).unwrap_err();
+        assert_eq!(refused.rule.as_deref(), Some("x.argument_patterns.git.deny: -O*"));
+        let long = format!("git {}", "x".repeat(5000));
+        assert!(judged(&git, &long, bounds).unwrap_err().message.len() < 300);
+    }
+
+    proptest! {
+        /// No second list, pattern or ceiling ever lets through what one refuses.
+        #[test]
+        fn declarations_only_narrow(
+            first in prop::collection::vec("[ab*]|a x|b y", 0..3),
+            second in prop::option::of(prop::collection::vec("[ab*]|a x|b y", 0..3)),
+            cap in prop::option::of(prop::collection::vec("[ab*]|a x|b y", 0..3)),
+            line in "(a|b|sh|c)( x| y)?",
+        ) {
+            let mut alone = capability("");
+            alone.command_allowlist = Some(first);
+            let mut narrowed = alone.clone();
+            narrowed.subcommand_allowlist = second.map(Subcommands::List);
+            let ceiling = CommandCeiling { commands: cap.map(Subcommands::List), ..NO_CEILING };
+            let wide = Bounds { unconstrained: false, ceiling: &NO_CEILING };
+            let low = Bounds { unconstrained: false, ceiling: &ceiling };
+            if judged(&narrowed, &line, low).is_ok() {
+                prop_assert!(judged(&alone, &line, wide).is_ok());
+                prop_assert!(!line.starts_with("sh"));
+            }
+        }
     }
 }

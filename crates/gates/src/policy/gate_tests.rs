@@ -322,7 +322,11 @@ async fn a_session_keeps_the_version_it_was_opened_under() {
     let registry = Registry::open(&data).unwrap();
     let open = |contexts: Vec<SecurityContext>| {
         let registry = registry.clone();
-        async move { PolicyGate::open(&contexts, Rules::none(), LabelBook::forgetful(), registry).await.unwrap() }
+        async move {
+            PolicyGate::open(&contexts, Rules::none(), LabelBook::forgetful(), registry, Default::default())
+                .await
+                .unwrap()
+        }
     };
     let read_only = context(json!({"name": "workspace", "capabilities": [{"tool_pattern": "fs.read"}]}));
     let gate = open(vec![everything("workspace"), everything("other")]).await;

@@ -16,7 +16,10 @@ use std::sync::Arc;
 
 use aegis_core::{
     Ask, Caller, Gate, GateVerdict, Grant, Timestamp, ToolSpec, Violation, ViolationKind,
-    config::{Capability, SecurityContext, security_context::CapabilityApproval},
+    config::{
+        Capability, CommandCeiling, SecurityContext,
+        security_context::{CapabilityApproval, OPERATOR_CONTEXT},
+    },
     id::{ContextName, ContextVersion},
     label::{Label, TrustClass},
 };
@@ -36,6 +39,7 @@ pub use labels::{LabelBook, SESSION_MEMORY, SessionLabels};
 pub use rates::Charge;
 
 use cedar::Facts;
+use commands::Bounds;
 use rates::{Budget, RateBook, RateKey};
 use targets::Targets;
 
@@ -46,6 +50,7 @@ pub struct PolicyGate {
     labels: LabelBook,
     rates: Arc<RateBook>,
     versions: Versions,
+    ceiling: CommandCeiling,
 }
 
 /// Where the versions of contexts are kept, so that a session keeps the one it was opened under across a restart.
@@ -104,7 +109,14 @@ impl PolicyGate {
             labels,
             rates: Arc::default(),
             versions: Versions::InMemory,
+            ceiling: CommandCeiling::default(),
         }
+    }
+
+    /// The same gate on a node that lets nobody run more commands than these.
+    #[must_use]
+    pub fn under(self, ceiling: CommandCeiling) -> Self {
+        Self { ceiling, ..self }
     }
 
     /// A gate that keeps the versions of contexts in the registry, and knows those that are there.
@@ -113,6 +125,7 @@ impl PolicyGate {
         rules: Rules,
         labels: LabelBook,
         registry: Registry,
+        ceiling: CommandCeiling,
     ) -> Result<Self, RegistryError> {
         let mut earlier = Vec::new();
         for row in registry.contexts(None, MOST_CONTEXT_VERSIONS).await? {
@@ -131,7 +144,7 @@ impl PolicyGate {
         registry.keep_contexts(contexts.texts()).await?;
         let gate = Self::new(&[], rules, labels);
         gate.contexts.store(Arc::new(contexts));
-        Ok(Self { versions: Versions::In(registry), ..gate })
+        Ok(Self { versions: Versions::In(registry), ceiling, ..gate })
     }
 
     /// Puts new contexts in force for every call that is decided from now on. Sessions that were opened under an
@@ -168,17 +181,34 @@ impl PolicyGate {
         self.rules.load_full()
     }
 
+    /// Whether the policies in force were read with this tool in mind. Until they are, nobody may call it.
+    pub fn knows(&self, tool: &str) -> bool {
+        self.rules.load().know(tool)
+    }
+
     /// Whether the caller may call the tool with some arguments. `tools/list` shows exactly these.
     pub fn sees(&self, caller: &Caller, tool: &ToolSpec) -> bool {
         let contexts = self.contexts.load();
         let named = contexts.of(caller).and_then(|context| named(context, caller, tool)).is_ok();
-        named && !self.rules.load().closes(&tool.name, caller, || self.labels.of(caller))
+        let rules = self.rules.load();
+        named && rules.know(&tool.name) && !rules.closes(&tool.name, caller, || self.labels.of(caller))
     }
 
     /// Whether the call may go ahead now. Changes nothing.
     pub fn decide(&self, caller: &Caller, tool: &ToolSpec, arguments: &Map<String, Value>) -> Decision {
+        self.decide_without(caller, tool, arguments, &[])
+    }
+
+    /// As [`PolicyGate::decide`], where some arguments are not known and never will be.
+    pub fn decide_without(
+        &self,
+        caller: &Caller,
+        tool: &ToolSpec,
+        arguments: &Map<String, Value>,
+        hidden: &[&str],
+    ) -> Decision {
         let labels = self.labels.of(caller);
-        let circumstances = Circumstances { labels: &labels, now: Timestamp::now(), hidden: &[] };
+        let circumstances = Circumstances { labels: &labels, now: Timestamp::now(), hidden };
         self.decide_under(caller, tool, arguments, &circumstances)
     }
 
@@ -219,7 +249,15 @@ impl PolicyGate {
             now: circumstances.now,
             hidden: circumstances.hidden,
         };
-        let ruling = self.rules.load().judge(&tool.name, &facts).unwrap_or_default();
+        let rules = self.rules.load();
+        if !rules.know(&tool.name) {
+            let unread = format!("the policies have not been read with `{}` yet", tool.name);
+            let unread = Violation::new(ViolationKind::Overloaded, unread)
+                .hint("its MCP server has only just offered it: make the call again")
+                .retry_after(1);
+            return denied(unread, version);
+        }
+        let ruling = rules.judge(&tool.name, &facts).unwrap_or_default();
         let version =
             if ruling.version.is_empty() { version } else { format!("{version}+{}", ruling.version) };
         let mut decision = match ruling.forbidden {
@@ -271,6 +309,10 @@ impl PolicyGate {
         }) {
             return Err(explicitly_denied(caller, tool, &entry.to_string()));
         }
+        let bounds = Bounds {
+            unconstrained: context.source.name.as_str() == OPERATOR_CONTEXT,
+            ceiling: &self.ceiling,
+        };
         let key = RateKey::new(caller, tool);
         let mut first = None;
         for (index, capability) in matching {
@@ -279,7 +321,7 @@ impl PolicyGate {
                 .rates
                 .peek(&key, Budget::of(capability))
                 .map_err(|refused| refused.violation(tool, &place))
-                .and_then(|()| targets.within(capability, tool, &place));
+                .and_then(|()| targets.within(capability, tool, &place, bounds));
             match checked {
                 Ok(()) => {
                     let grant = Grant {

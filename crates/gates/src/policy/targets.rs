@@ -2,15 +2,17 @@
 
 use aegis_core::{
     ToolSpec, Violation, ViolationKind, VolumePath,
+    command::CommandLine,
     config::{Capability, security_context::DenyTarget},
     domain::{mapped_address, normal_host},
+    patch::Patch,
     path::BadPath,
     tool::Target,
 };
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::commands::{self, CommandLine};
+use super::commands::{self, Bounds};
 
 #[derive(Debug, Default)]
 pub(super) struct Targets {
@@ -38,6 +40,18 @@ impl Targets {
                         targets.paths.push(path);
                     }
                 }
+                Target::Patch { argument, instead } if text(instead).is_none() => {
+                    if let Some(text) = text(argument) {
+                        let patch = Patch::parse(text)
+                            .map_err(|error| unreadable(tool, argument, &error.to_string()))?;
+                        for named in patch.paths() {
+                            let path =
+                                VolumePath::parse(named).map_err(|error| bad_path(tool, argument, &error))?;
+                            targets.paths.push(path);
+                        }
+                    }
+                }
+                Target::Patch { .. } => {}
                 Target::Url { argument } => {
                     if let Some(text) = text(argument) {
                         targets
@@ -48,14 +62,19 @@ impl Targets {
                 Target::Host { host } => targets.hosts.push(host.clone()),
                 Target::Command { command, args } => {
                     if let Some(line) = text(command) {
-                        let args: Option<Vec<String>> = arguments.get(args.as_ref()).and_then(|args| {
-                            args.as_array()?.iter().map(|arg| arg.as_str().map(str::to_owned)).collect()
-                        });
-                        let line = CommandLine::parse(line, args.as_deref()).ok_or_else(|| {
-                            unreadable(tool, command, "it is empty or has an unclosed quote")
-                        })?;
+                        let args =
+                            arguments.get(args.as_ref()).and_then(Value::as_array).into_iter().flatten();
+                        let args: Vec<String> = args.filter_map(Value::as_str).map(str::to_owned).collect();
+                        let line = CommandLine::parse(line, &args)
+                            .map_err(|error| unreadable(tool, command, &error.to_string()))?;
                         targets.commands.push(line);
                     }
+                }
+                Target::Program { program } => targets.commands.push(alone(program)),
+                Target::Choice { argument, programs } => {
+                    let chosen =
+                        text(argument).and_then(|word| programs.iter().find(|(known, _)| known == word));
+                    targets.commands.extend(chosen.map(|(_, program)| alone(program)));
                 }
             }
         }
@@ -83,7 +102,9 @@ impl Targets {
             }
             DenyTarget::Name(pattern) => {
                 self.hosts.iter().any(|host| pattern.matches(host))
-                    || self.commands.iter().any(|command| pattern.matches(&command.program))
+                    || self.commands.iter().any(|command| {
+                        pattern.matches(&command.program) || pattern.matches(command.program_name())
+                    })
             }
         }
     }
@@ -94,6 +115,7 @@ impl Targets {
         capability: &Capability,
         tool: &ToolSpec,
         place: &str,
+        bounds: Bounds<'_>,
     ) -> Result<(), Violation> {
         if let Some(prefixes) = &capability.path_allowlist
             && let Some(path) =
@@ -117,8 +139,12 @@ impl Targets {
             .rule(format!("{place}.domain_allowlist"))
             .hint("an operator can add the domain to the allowlist"));
         }
-        self.commands.iter().try_for_each(|command| commands::within(capability, command, place))
+        self.commands.iter().try_for_each(|command| commands::within(capability, command, place, bounds))
     }
+}
+
+fn alone(program: &str) -> CommandLine {
+    CommandLine { program: program.to_owned(), arguments: Vec::new() }
 }
 
 fn host_of(text: &str) -> Result<String, String> {

@@ -4,6 +4,7 @@ use aegis_core::{
     Secret, ViolationKind,
     caller::Tier,
     config::{SealConfig, TrustedKey},
+    secret::{Principal, SubjectTokens},
 };
 use aegis_gates::identity::seal::{
     Provision, Ring,
@@ -45,6 +46,25 @@ fn split(token: &str) -> (Value, Value, String) {
     let parts: Vec<&str> = token.split('.').collect();
     let json = |text: &str| serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
     (json(parts[0]), json(parts[1]), parts[2].to_owned())
+}
+
+#[tokio::test]
+async fn a_token_for_others_is_none_of_ours() {
+    let stage = Stage::new().await;
+    let principal = Principal { tenant: "acme".into(), user: "ann".into() };
+    let token = stage.gate.sign(&principal, "https://login.example.org/token", None).await.unwrap();
+    let (header, claims, _) = split(token.expose());
+    assert_eq!(header["kid"], stage.gate.jwks()["keys"][0]["kid"]);
+    assert_eq!((&claims["sub"], &claims["tenant"]), (&json!("ann"), &json!("acme")));
+    assert_eq!(claims["aud"], "https://login.example.org/token");
+    assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 120);
+    let again = stage.gate.sign(&principal, "https://login.example.org/token", None).await.unwrap();
+    assert_ne!(split(again.expose()).1["jti"], claims["jti"]);
+    // Even where audience and issuer are those of the node's own tokens.
+    let config = SealConfig::default();
+    let close = stage.gate.sign(&principal, &config.audiences[0], Some(&config.issuer)).await.unwrap();
+    let now = claims["iat"].as_u64().unwrap();
+    assert_eq!(verify(close.expose(), &Ring::default(), &terms(), now), Err(TokenFault::Unreadable));
 }
 
 #[tokio::test]

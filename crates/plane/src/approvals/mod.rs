@@ -394,7 +394,7 @@ fn decision_record(approval: &Approval, action: &str) -> NodeRecord {
 fn result_of(approval: Approval) -> Result<Done, Violation> {
     let id = approval.id.clone();
     match approval.outcome {
-        Some(ApprovalOutcome::Ran { value, structured, failure, label }) => Ok(Done {
+        Some(ApprovalOutcome::Ran { value, structured, failure, label, passed }) => Ok(Done {
             json: value.to_string(),
             outcome: Outcome {
                 value,
@@ -403,6 +403,7 @@ fn result_of(approval: Approval) -> Result<Done, Violation> {
                     .and_then(|name| FailureKind::ALL.iter().copied().find(|kind| kind.as_str() == name)),
                 label,
                 events: Vec::new(),
+                passed,
             },
             pending: None,
         }),

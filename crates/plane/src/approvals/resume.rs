@@ -1,10 +1,13 @@
 //! What a person agreed to runs: once, and only if it still is what they agreed to.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aegis_core::{
-    Approval, ApprovalState, Door, Gate, GateVerdict, Timestamp, Verdict, Violation, ViolationKind,
-    approval::ApprovalOutcome, call, event::EventName, record::CallResult,
+    Approval, ApprovalState, Door, Gate, GateVerdict, Outcome, Timestamp, Verdict, Violation, ViolationKind,
+    approval::ApprovalOutcome, call, event::EventName, progress::Silence, record::CallResult,
 };
 use aegis_stores::audit::LogReader;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +22,9 @@ use crate::{
 
 /// The credential of the person at this machine, which is no token and can't be revoked.
 const LOCAL_CREDENTIAL: &str = "local";
+/// How long an approved call waits for the MCP server whose tool it is.
+const SERVERS_READY: Duration = Duration::from_secs(60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 impl Plane {
     /// Takes up what an earlier node left: standing approvals come into force, what was agreed to and did not begin
@@ -54,8 +60,19 @@ impl Plane {
         Ok(())
     }
 
+    /// A node that has just started has its own tools; those of MCP servers come when the servers have said what they
+    /// offer, and are closed until the policies have been read with them.
+    async fn tool_comes(&self, tool: &str) {
+        let until = Instant::now() + SERVERS_READY;
+        let unread = || self.catalog().resolve(tool).is_some_and(|tool| !self.policy().knows(&tool.name));
+        while Instant::now() < until && (self.catalog().awaits(tool) || unread()) {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
     /// Runs what a person agreed to. Nobody waits for it here; whoever asked finds the result under the approval.
     pub(crate) async fn run_approved(self: Arc<Self>, approval: Approval) {
+        self.tool_comes(&approval.tool).await;
         let _in_flight = self.meters().enter();
         let Ok(_slot) = self.slots.acquire().await else { return };
         let approvals = self.approvals();
@@ -69,8 +86,8 @@ impl Plane {
                 return approvals.end_unrun(&self, &approval, to, violation).await;
             }
         };
-        let draft = Draft::approved(&admission, &approval);
-        match self.carry_out(admission, draft, CancellationToken::new(), None).await {
+        let draft = Draft::approved(&admission, &approval, self.spans());
+        match self.carry_out(admission, draft, CancellationToken::new(), &Silence, None).await {
             Carried::Ended(result, _) => approvals.executed(&approval, *result).await,
             Carried::Stopped(stopped) => {
                 let violation = still_refused(&stopped.violation);
@@ -98,11 +115,11 @@ impl Approvals {
             .filter(|tool| tool.name == approval.tool)
             .ok_or_else(|| void("the tool is no longer there"))?;
         let mut arguments = approval.arguments.clone();
-        plane.arguments().check(tool, &mut arguments).map_err(|violation| still_refused(&violation))?;
+        plane.arguments().check(&tool, &mut arguments).map_err(|violation| still_refused(&violation))?;
         if arguments != approval.arguments || call::digest(&arguments) != approval.arguments_sha256 {
             return Err(void("the arguments are not those that were approved"));
         }
-        let decision = self.policy.decide(&approval.caller, tool, &arguments);
+        let decision = self.policy.decide(&approval.caller, &tool, &arguments);
         let granted = match (decision.granted, decision.verdict.verdict.clone()) {
             (Some(granted), _) => granted,
             (None, Verdict::Deny(violation)) => return Err(still_refused(&violation)),
@@ -125,7 +142,7 @@ impl Approvals {
         Ok(Admission {
             call: approval.call,
             caller: approval.caller.clone(),
-            tool: Arc::clone(tool),
+            tool,
             asked_as: approval.asked_as.clone(),
             arguments,
             verdicts,
@@ -169,8 +186,8 @@ impl Approvals {
             Ok(Done { outcome, .. }) => {
                 let failure = outcome.failure.map(|kind| kind.as_str().to_owned());
                 let state = if failure.is_none() { ApprovalState::Executed } else { ApprovalState::Failed };
-                let (value, structured, label) = (outcome.value, outcome.structured, outcome.label);
-                (state, ApprovalOutcome::Ran { value, structured, failure, label })
+                let Outcome { value, structured, label, passed, .. } = outcome;
+                (state, ApprovalOutcome::Ran { value, structured, failure, label, passed })
             }
             Err(violation) => (ApprovalState::Failed, ApprovalOutcome::Refused { violation }),
         };

@@ -49,7 +49,7 @@ impl Approvals {
             return Err(invalid(format!("there is no tool called `{}`", new.tool)));
         };
         let pattern = ArgumentPattern::parse(&new.arguments).map_err(|error| invalid(error.to_string()))?;
-        pattern.check(tool).map_err(|error| invalid(error.to_string()))?;
+        pattern.check(&tool).map_err(|error| invalid(error.to_string()))?;
         let now = Timestamp::now();
         if new.until <= now || new.until > now.plus(LONGEST) {
             return Err(invalid("a standing approval ends in the future, within a year".into()));

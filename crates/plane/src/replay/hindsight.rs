@@ -21,8 +21,12 @@ pub(super) fn loses_target(tool: &ToolSpec, hidden: &[&str], recorded: &Map<Stri
         hidden.contains(&argument) && recorded.get(argument).is_none_or(|value| !value.is_string())
     };
     tool.targets.iter().any(|target| match target {
-        Target::Path { argument } | Target::Tree { argument } | Target::Url { argument } => lost(argument),
-        Target::Host { .. } => false,
+        Target::Patch { argument, instead } => !recorded.contains_key(instead.as_ref()) && lost(argument),
+        Target::Path { argument }
+        | Target::Tree { argument }
+        | Target::Url { argument }
+        | Target::Choice { argument, .. } => lost(argument),
+        Target::Host { .. } | Target::Program { .. } => false,
         Target::Command { command, args } => lost(command) || hidden.contains(&args.as_ref()),
     })
 }

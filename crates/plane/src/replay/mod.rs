@@ -63,7 +63,7 @@ struct Batch {
 impl<'a> Replay<'a> {
     /// `label_memory` is how long a caller without a session keeps what it has read (`spec.policy.label_memory`).
     pub fn new(catalog: &'a Catalog, policy: &'a PolicyGate, label_memory: Duration) -> Self {
-        let arguments = ArgumentsGate::new(catalog.specs().map(AsRef::as_ref));
+        let arguments = ArgumentsGate::new(catalog.specs().iter().map(AsRef::as_ref));
         Self { catalog, policy, arguments, label_memory }
     }
 
@@ -140,7 +140,7 @@ impl Replay<'_> {
             return;
         };
         report.saw(past.time);
-        let (now, shadows) = self.now(caller, tool, past, labels);
+        let (now, shadows) = self.now(caller, &tool, past, labels);
         let example = || Example {
             seq,
             time: past.time,

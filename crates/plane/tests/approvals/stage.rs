@@ -163,6 +163,7 @@ impl Stage {
             registry: registry.clone(),
             approvals: config.clone(),
             sessions: Arc::<Ended>::clone(&sessions),
+            spans: Arc::new(aegis_core::trace::NoSpans),
             previews: Arc::new(NoPreviews),
         });
         plane.settle_interrupted().await.unwrap();

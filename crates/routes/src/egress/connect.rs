@@ -62,6 +62,18 @@ impl Connector {
     }
 }
 
+impl Connector {
+    /// A bare connection to a host that the rules leave open.
+    pub(super) async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        let opening = async {
+            let addresses = self.0.addresses(&normal_host(host), port).await?;
+            race(addresses).await.map_err(ConnectError::Unreachable)
+        };
+        let patience = self.0.patience;
+        tokio::time::timeout(patience, opening).await.unwrap_or(Err(ConnectError::Slow(patience)))
+    }
+}
+
 impl tower_service::Service<Uri> for Connector {
     type Response = Stream;
     type Error = ConnectError;

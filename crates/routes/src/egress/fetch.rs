@@ -91,13 +91,17 @@ fn check(grant: &Grant, step: &Step, address: &WebAddress) -> Result<(), FetchEr
     if address.has_credentials() {
         return refused(Rule::Credentials);
     }
-    let host = address.host();
+    check_host(grant, address.host()).or_else(refused)
+}
+
+/// The caller's own domains.
+pub(super) fn check_host(grant: &Grant, host: &str) -> Result<(), Rule> {
     if grant.denied_domains.iter().any(|domain| domain.matches(host)) {
-        return refused(Rule::Denied { host: host.to_owned() });
+        return Err(Rule::Denied { host: host.to_owned() });
     }
     match &grant.domains {
         Some(domains) if !domains.iter().any(|domain| domain.matches(host)) => {
-            refused(Rule::Domain { host: host.to_owned(), grant: grant.rule.clone() })
+            Err(Rule::Domain { host: host.to_owned(), grant: grant.rule.clone() })
         }
         _ => Ok(()),
     }
@@ -139,7 +143,11 @@ fn strip_credentials(headers: &mut HeaderMap) {
     }
 }
 
-fn explain(step: &Step, address: &WebAddress, error: &hyper_util::client::legacy::Error) -> FetchError {
+pub(super) fn explain(
+    step: &Step,
+    address: &WebAddress,
+    error: &hyper_util::client::legacy::Error,
+) -> FetchError {
     let step = step.clone();
     match connect::cause(error) {
         Some(ConnectError::Refused { class }) => {

@@ -7,8 +7,10 @@
 mod address;
 mod body;
 mod connect;
+mod dial;
 mod error;
 mod fetch;
+mod outlet;
 mod request;
 mod rules;
 mod text;
@@ -36,7 +38,9 @@ use hyper_util::{
 
 pub use address::{AddressClass, class_of};
 pub use body::{Body, Limit, Reply};
+pub(crate) use dial::DialError;
 pub use error::{FetchError, Rule, Step};
+pub(crate) use outlet::Outlet;
 pub use request::{BadWebAddress, Request, WebAddress, is_credential_header};
 pub use rules::AddressRules;
 pub use text::ContentType;
@@ -57,6 +61,7 @@ const IDLE_FOR: Duration = Duration::from_secs(60);
 pub struct Egress(Arc<Shared>);
 
 struct Shared {
+    connector: Connector,
     client: Client<Connector, Empty<Bytes>>,
     user_agent: HeaderValue,
     max_redirects: u8,
@@ -89,8 +94,9 @@ impl Egress {
             .http1_max_buf_size(LARGEST_HEAD)
             .http1_max_headers(MOST_HEADERS)
             .http2_max_header_list_size(LARGEST_HEAD as u32)
-            .build(connector);
+            .build(connector.clone());
         Ok(Self(Arc::new(Shared {
+            connector,
             client,
             user_agent,
             max_redirects: config.max_redirects.min(MOST_REDIRECTS),

@@ -15,6 +15,7 @@ use aegis_core::{
     config::EgressConfig,
     domain::DomainPattern,
     id::{CallId, ContextName, CredentialId, TenantId, UserId},
+    progress::Silence,
     tool::Directory,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -296,7 +297,7 @@ impl UnderWay {
     }
 
     pub(crate) fn run(&self) -> Run<'_> {
-        Run::new(&self.permit, &NoTools, &NoTools, &self.cancel)
+        Run::new(&self.permit, &NoTools, &NoTools, &self.cancel, &Silence)
     }
 }
 

@@ -60,6 +60,8 @@ pub enum FileError {
     TooLarge { size: u64, limit: u64 },
     #[error("the volume is read-only")]
     ReadOnlyVolume,
+    #[error("the volume's files can't be worked on in place, so it can't be exported")]
+    NotAttachable,
     #[error("a volume is mounted there, and a mount point can't be deleted or replaced")]
     MountPoint,
     #[error("another file system is mounted at `{0}` in this directory; nothing below it was deleted")]
@@ -78,6 +80,23 @@ pub enum FileError {
     TargetNotUnique(String),
     #[error("{0}")]
     InvalidPattern(String),
+    #[error("something is at `{0}` already, and nothing was replaced")]
+    AlreadyExists(String),
+    #[error("{0}")]
+    PatchFailed(String),
+    #[error("`{0}` is named twice, and which change comes first can't be known; make it one")]
+    NamedTwice(String),
+    #[error("a directory can't be moved into itself")]
+    IntoItself,
+    #[error("a directory can't be moved to another volume; move its files one by one")]
+    DirectoryAcrossVolumes,
+    #[error(
+        "the files hold more together than is changed at once (four times `spec.storage.max_read_bytes`); change fewer \
+         of them in one call"
+    )]
+    TooMuchAtOnce,
+    #[error("{source}; and {files} of the files that had been changed by then could not be put back")]
+    PartlyRevised { files: usize, source: Box<FileError> },
     #[error(
         "the volume may hold {} and has {used} bytes in use, so {growth} more do not fit; delete files first, or ask \
          the operator for a higher size limit",
@@ -112,7 +131,10 @@ impl FileError {
             | Self::OwnerNotKept { .. }
             | Self::HardLinked(_)
             | Self::MountPoint
+            | Self::IntoItself
+            | Self::DirectoryAcrossVolumes
             | Self::ReservedName
+            | Self::NotAttachable
             | Self::ForeignMount(_) => FailureKind::PermissionDenied,
             Self::NoVolume | Self::NotFound => FailureKind::NotFound,
             Self::NotADirectory => FailureKind::NotADirectory,
@@ -125,7 +147,10 @@ impl FileError {
             Self::TargetNotFound(_) => FailureKind::TargetNotFound,
             Self::TargetNotUnique(_) => FailureKind::TargetNotUnique,
             Self::InvalidPattern(_) => FailureKind::InvalidPattern,
-            Self::PartlyDeleted { source, .. } => source.kind(),
+            Self::AlreadyExists(_) => FailureKind::AlreadyExists,
+            Self::PatchFailed(_) | Self::NamedTwice(_) => FailureKind::PatchFailed,
+            Self::TooMuchAtOnce => FailureKind::FileTooLarge,
+            Self::PartlyDeleted { source, .. } | Self::PartlyRevised { source, .. } => source.kind(),
             Self::QuotaExceeded { .. } => FailureKind::VolumeQuotaExceeded,
             Self::Cancelled => FailureKind::Timeout,
             Self::BadPath(_)

@@ -4,13 +4,17 @@
 //! covers and what lies below it (`place`), and handed to the volume's `Storage`. Storages block, so every call
 //! makes one hop to a thread that may; events are told when it is back.
 
-mod compare;
+pub mod attached;
 mod edit;
 mod error;
 mod local;
 mod located;
+mod mounted;
+mod patch;
 mod place;
 mod quota;
+mod rename;
+mod revise;
 mod search;
 mod storage;
 mod sweep;
@@ -21,12 +25,16 @@ use std::{path::PathBuf, sync::Arc};
 use crate::tool::Run;
 use aegis_core::{Event, Failure, VolumePath, config::StorageConfig, event::EventName, path::BadPath};
 
-pub use compare::{Compared, Intended};
+pub use attached::{Attachment, VolumeSummary};
 pub use error::FileError;
+pub use mounted::HostVolume;
+pub use patch::AppliedHunk;
 pub use place::Place;
 pub use quota::{PER_ENTRY, Quota, Reservation};
+pub use rename::Renamed;
+pub use revise::{Revised, Revision};
 pub use search::{FileHits, Found, Line, LinePattern, NamePattern, Query, Search, Skipped};
-pub use storage::{Change, Content, Deleted, Entry, Listing, Portion, Rewritten, Storage, Terms};
+pub use storage::{Change, Content, Deleted, Entry, Listing, Portion, Rewritten, Staged, Storage, Terms};
 pub use volume::{Owner, Volume, VolumeError};
 
 use located::{Asked, Located};
@@ -297,13 +305,31 @@ impl Files {
         path: &str,
         deed: impl FnOnce(&Located, &Terms<'_>) -> Result<T, FileError> + Send + 'static,
     ) -> Result<(Located, T), Failure> {
+        self.change_at(run, path, move |at, files, terms| {
+            files.mark_changes();
+            deed(at, terms)
+        })
+        .await
+    }
+
+    /// [`Files::work`] on a volume that may be changed, for a deed that says itself when it changes something.
+    async fn change_at<T: Send + 'static>(
+        self: &Arc<Self>,
+        run: &Run<'_>,
+        path: &str,
+        deed: impl FnOnce(&Located, &Self, &Terms<'_>) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<(Located, T), Failure> {
         let files = self.clone();
         self.work(run, path, move |at| {
             let terms = at.volume.terms(&at.cancel)?;
-            files.sweep.mark();
-            deed(at, &terms)
+            deed(at, &files, &terms)
         })
         .await
+    }
+
+    /// To be called before a change: from now on a kill may leave something.
+    fn mark_changes(&self) {
+        self.sweep.mark();
     }
 
     /// Finds the volume and does the deed there, on a thread that may block.

@@ -10,6 +10,8 @@ use super::error::FileError;
 
 /// Measuring a volume this fast is always worth it before a refusal.
 const CHEAP: Duration = Duration::from_millis(100);
+/// Measuring a volume this fast can be done before every command.
+const QUICK: Duration = Duration::from_millis(2);
 /// A slower measurement is repeated only after so many times its own duration: a caller at the limit can't keep
 /// the node counting.
 const PAUSE_FACTOR: u32 = 10;
@@ -76,6 +78,33 @@ impl Quota {
         ledger.reserved += growth;
         reservation.open = true;
         Ok(reservation)
+    }
+
+    /// What is in use has changed by other hands: it is measured at the next need.
+    pub fn forget(&self) {
+        self.ledger().used = None;
+    }
+
+    /// Other hands have made it grow by about so much. Where measuring takes long, that is taken for the truth until a
+    /// refusal hangs on it.
+    pub fn grew(&self, bytes: u64) {
+        let mut ledger = self.ledger();
+        let quick = ledger.measured.as_ref().is_none_or(|last| last.took < QUICK);
+        ledger.used = ledger.used.filter(|_| !quick).map(|used| used.saturating_add(bytes));
+    }
+
+    /// The limit and what is in use, where there is a limit.
+    pub fn limit_and_use(
+        &self,
+        measure: &dyn Fn() -> Result<u64, FileError>,
+    ) -> Result<Option<(u64, u64)>, FileError> {
+        let Some(limit) = self.limit else { return Ok(None) };
+        let mut ledger = self.ledger();
+        let used = match ledger.used {
+            Some(used) => used,
+            None => ledger.measure(measure)?,
+        };
+        Ok(Some((limit, used.saturating_add(ledger.reserved))))
     }
 
     /// Gives back what deleted files held.

@@ -8,6 +8,7 @@ use std::fmt;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    attached::Attached,
     error::FileError,
     place::Place,
     quota::Quota,
@@ -39,6 +40,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
         terms: &Terms<'_>,
     ) -> Result<Rewritten, FileError>;
 
+    /// Makes ready what turns the file from `before` into `after`; `None` is a file that is not there. Everything that
+    /// can fail should fail here: nothing is seen of it until [`Staged::commit`].
+    fn stage<'s>(
+        &'s self,
+        place: &Place,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+        terms: &Terms<'s>,
+    ) -> Result<Box<dyn Staged + 's>, FileError>;
+
+    /// Gives a file or directory another name in the same volume, with missing parents. Nothing is ever replaced.
+    fn rename(&self, from: &Place, to: &Place, terms: &Terms<'_>) -> Result<(), FileError>;
+
     /// The first `limit` entries by name.
     fn list(&self, place: &Place, limit: usize, cancel: &CancellationToken) -> Result<Listing, FileError>;
 
@@ -47,6 +61,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
 
     fn delete(&self, place: &Place, recursive: bool, terms: &Terms<'_>) -> Result<Deleted, FileError>;
 
+    /// The same files by number, where they have one and can be changed in place: only such a volume can be exported.
+    fn attached(&self) -> Option<&dyn Attached> {
+        None
+    }
+
     fn search(&self, place: &Place, search: &Search<'_>) -> Result<Found, FileError>;
 
     /// Bytes in all files, and [`PER_ENTRY`](super::PER_ENTRY) for each file and directory.
@@ -54,6 +73,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
 
     /// Removes what writers that were killed left behind; answers how many files that were.
     fn sweep(&self) -> Result<u64, FileError>;
+}
+
+/// A change that is ready to be made. Dropped before that, it leaves nothing behind.
+pub trait Staged {
+    /// Refused when the file is no longer what it was.
+    fn commit(&mut self) -> Result<(), FileError>;
+
+    /// Puts the file back as it was before [`Staged::commit`].
+    fn undo(&mut self) -> Result<(), FileError>;
 }
 
 pub type Change<'a> = dyn FnMut(&str) -> Result<Option<String>, FileError> + 'a;

@@ -37,6 +37,8 @@ pub struct Volume {
     pub size_limit: Option<u64>,
     pub ttl_class: TtlClass,
     pub(super) storage: Arc<dyn Storage>,
+    /// The directory that holds it, without symbolic links.
+    pub(super) host: PathBuf,
     quota: Quota,
 }
 
@@ -49,12 +51,21 @@ pub enum Owner {
 }
 
 impl Volume {
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
     /// What a change has to keep to, unless there may be none.
     pub(super) fn terms<'a>(&'a self, cancel: &'a CancellationToken) -> Result<Terms<'a>, FileError> {
         match self.access {
             AccessMode::ReadOnly => Err(FileError::ReadOnlyVolume),
-            AccessMode::ReadWrite => Ok(Terms { quota: &self.quota, cancel }),
+            AccessMode::ReadWrite => Ok(self.looking(cancel)),
         }
+    }
+
+    /// The same for whoever only looks.
+    pub(super) fn looking<'a>(&'a self, cancel: &'a CancellationToken) -> Terms<'a> {
+        Terms { quota: &self.quota, cancel }
     }
 }
 
@@ -97,8 +108,13 @@ impl Volumes {
                 let path = PathBuf::from(&volume.host_path);
                 let mount_path = VolumePath::parse(&volume.mount_path)
                     .map_err(|source| VolumeError::MountPath { volume: volume.name.clone(), source })?;
-                let storage = LocalDirectory::open(&path, config.hard_links, locks.clone(), None)
-                    .map_err(|source| VolumeError::HostPath { volume: volume.name.clone(), path, source })?;
+                let opened = LocalDirectory::open(&path, config.hard_links, locks.clone(), None)
+                    .and_then(|storage| Ok((storage, path.canonicalize()?)));
+                let (storage, host) = opened.map_err(|source| VolumeError::HostPath {
+                    volume: volume.name.clone(),
+                    path,
+                    source,
+                })?;
                 let size_limit = volume.size_limit.map(|size| size.0);
                 Ok(Arc::new(Volume {
                     id: VolumeId::new(&volume.name),
@@ -111,6 +127,7 @@ impl Volumes {
                     size_limit,
                     ttl_class: volume.ttl_class,
                     storage: Arc::new(storage),
+                    host,
                     quota: Quota::new(size_limit),
                 }))
             })
@@ -176,8 +193,9 @@ impl Volumes {
             return Err(FileError::Workspace(io::Error::other("the tenant's name is no plain label")));
         }
         let directory = self.directory.join(tenant.as_str()).join(WORKSPACE_DIRECTORY);
-        let storage = make_private(&directory)
-            .and_then(|()| LocalDirectory::open(&directory, self.hard_links, self.locks.clone(), None))
+        let open = || LocalDirectory::open(&directory, self.hard_links, self.locks.clone(), None);
+        let (storage, host) = make_private(&directory)
+            .and_then(|()| Ok((open()?, directory.canonicalize()?)))
             .map_err(FileError::Workspace)?;
         Ok(Volume {
             id: VolumeId::new(format!("{tenant}/{WORKSPACE_DIRECTORY}")),
@@ -187,6 +205,7 @@ impl Volumes {
             size_limit: Some(self.workspace_size_limit),
             ttl_class: TtlClass::Persistent,
             storage: Arc::new(storage),
+            host,
             quota: Quota::new(Some(self.workspace_size_limit)),
         })
     }

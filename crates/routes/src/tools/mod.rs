@@ -2,6 +2,7 @@
 
 pub mod aegis;
 pub mod assistant;
+pub mod cmd;
 pub mod fs;
 pub mod web;
 pub mod zaru;

@@ -15,10 +15,16 @@ mod lists;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+mod patches;
+#[cfg(test)]
 mod reads;
+#[cfg(test)]
+mod renames;
 #[cfg(test)]
 mod searches;
 #[cfg(test)]
 mod volumes;
+#[cfg(test)]
+mod writers;
 #[cfg(test)]
 mod writes;

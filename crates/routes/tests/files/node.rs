@@ -9,11 +9,15 @@ use aegis_core::{
     Event, FailureKind, Grant, Label, Outcome,
     config::{AccessMode, StorageConfig, TtlClass, VolumeConfig},
     path::PathPrefix,
+    progress::Silence,
 };
 use aegis_routes::{
     Catalog,
     files::Files,
-    tools::{assistant::local_file_read::LocalFileRead, fs},
+    tools::{
+        assistant::{self, local_file_read::LocalFileRead},
+        fs,
+    },
 };
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -52,6 +56,7 @@ impl Node {
     pub(crate) fn start(directory: TempDir, config: &StorageConfig) -> Self {
         let files = Arc::new(Files::new(directory.path().join("volumes"), config).unwrap());
         let catalog = fs::register(Catalog::default(), &files).with(LocalFileRead::new(&files));
+        let catalog = assistant::register_writers(catalog, &files);
         Self { directory, files, catalog }
     }
 
@@ -105,7 +110,7 @@ impl Node {
         let arguments: Map<String, Value> = arguments;
         let outcome: Outcome = self
             .catalog
-            .carry_out(permit, &spec, arguments, &EmptyDirectory, &EmptyDirectory, cancel)
+            .carry_out(permit, &spec, arguments, &EmptyDirectory, &EmptyDirectory, cancel, &Silence)
             .await
             .unwrap();
         Answer {

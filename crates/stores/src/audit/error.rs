@@ -35,6 +35,11 @@ pub enum AuditError {
          disk; the node goes on by itself once a write succeeds"
     )]
     Unwritable(Arc<rusqlite::Error>),
+    #[error(
+        "the audit log could not be brought to the disk ({0}), and nothing happens here without a record: mend the \
+         disk; the node goes on by itself once a write succeeds"
+    )]
+    Unsynced(Arc<std::io::Error>),
     #[error("the approval `{0}` has been used up already; nothing was recorded")]
     Consumed(ApprovalId),
     #[error("the audit log is closed: the node is stopping")]

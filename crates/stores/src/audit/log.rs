@@ -19,6 +19,7 @@ use super::{
     head::Head,
     key::{AuditKey, PublicKey},
     queue::{Append, Mark, Queue, Request},
+    syncer::Syncer,
     verify::{Fault, FaultKind},
     writer::{Marks, Writer},
 };
@@ -85,7 +86,9 @@ impl AuditLog {
             unfinished,
             path,
         };
-        let writer = Writer::new((connection, chain), begun, key, queue, marks, config, data.clone());
+        let syncer = Syncer::start(&database::write_ahead_log(&handle.path), Arc::clone(&queue))
+            .map_err(|error| AuditError::NoThread(Arc::new(error)))?;
+        let writer = Writer::new((connection, chain, syncer), begun, key, queue, marks, config, data.clone());
         std::thread::Builder::new()
             .name("audit-writer".into())
             .spawn(move || writer.run())
@@ -100,8 +103,8 @@ impl AuditLog {
         self.handle.queue.append(Append { body, mark, answer: None }).await
     }
 
-    /// Writes an entry and returns its number once it is on disk. After an error the entry is not in the log and
-    /// will not be put there; after a cancellation it may be. An entry that uses up an approval is refused alone, with
+    /// Writes an entry and returns its number once it is on disk. After an error or a cancellation it may be in the log
+    /// all the same, which is then the record of an attempt that nobody acted on. An entry that uses up an approval is refused alone, with
     /// [`AuditError::Consumed`], when another has used it up before.
     pub async fn record_durable(&self, entry: &Entry) -> Result<u64, AuditError> {
         let (body, mark) = serialise(entry)?;

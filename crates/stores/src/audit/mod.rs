@@ -17,6 +17,7 @@ mod log;
 mod merkle;
 mod queue;
 mod read;
+mod syncer;
 mod verify;
 mod walk;
 mod writer;

@@ -82,8 +82,10 @@ struct State {
     awaited: usize,
     /// When the oldest that nobody waits for must go.
     flush_at: Option<Instant>,
-    /// The writer sleeps until this many are awaited.
-    wake_at: Option<usize>,
+    /// The writer sleeps until something is awaited.
+    asleep: bool,
+    /// The writer has something to do besides what is queued.
+    prodded: bool,
     closing: bool,
     /// How it ended, once it has.
     ended: Option<Result<(), AuditError>>,
@@ -145,10 +147,10 @@ impl Queue {
         } else if state.flush_at.is_none() {
             state.flush_at = Some(Instant::now() + FLUSH);
             // A sleeping writer must learn the new deadline.
-            wake = state.wake_at.is_some();
+            wake = state.asleep;
         }
         state.requests.push_back(request);
-        wake |= state.wake_at.is_some_and(|at| state.awaited >= at || state.requests.len() == BATCH);
+        wake |= state.asleep && (state.awaited > 0 || state.requests.len() == BATCH);
         drop(state);
         if wake {
             self.wake.notify_one();
@@ -161,18 +163,20 @@ impl Queue {
         self.room.add_permits(bytes);
     }
 
+    /// Has the writer look around although nothing is queued.
+    pub(super) fn wake(&self) {
+        self.state().prodded = true;
+        self.wake.notify_one();
+    }
+
     /// Sleeps until there is something to write or `due` has come, then takes a batch.
     ///
-    /// The callers answered after the last commit come back within moments of each other. Taking the first alone
-    /// would spend a whole fsync on it while the others queue; so when `crowd` of them were there last time, the
-    /// rest get up to `patience` to arrive.
-    pub(super) fn take(&self, due: Option<Instant>, crowd: usize, patience: Duration) -> Work {
+    /// It does not wait for more to come: a commit costs little, and while the disk syncs the first one, the others
+    /// gather for the next sync by themselves.
+    pub(super) fn take(&self, due: Option<Instant>) -> Work {
         let mut state = self.state();
-        loop {
-            if state.closing || state.awaited > 0 || state.requests.len() >= BATCH {
-                break;
-            }
-            state.wake_at = Some(1);
+        while !state.closing && !state.prodded && state.awaited == 0 && state.requests.len() < BATCH {
+            state.asleep = true;
             state = match earliest(state.flush_at, due) {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
@@ -185,17 +189,8 @@ impl Queue {
                 }
             };
         }
-        if state.awaited > 0 && state.awaited < crowd && !patience.is_zero() {
-            state.wake_at = Some(crowd);
-            let crowded =
-                |state: &mut State| !state.closing && state.awaited < crowd && state.requests.len() < BATCH;
-            state = self
-                .wake
-                .wait_timeout_while(state, patience, crowded)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-        state.wake_at = None;
+        state.asleep = false;
+        state.prodded = false;
         let taken = state.requests.len().min(BATCH);
         let requests: Vec<Request> = state.requests.drain(..taken).collect();
         state.awaited -= requests.iter().filter(|request| request.is_awaited()).count();

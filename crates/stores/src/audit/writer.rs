@@ -1,4 +1,4 @@
-//! The thread that writes the log: everything that has queued goes into one transaction, one fsync for all.
+//! The thread that writes the log: everything that has queued goes into one transaction. Another thread syncs it.
 
 use std::{
     collections::HashSet,
@@ -24,15 +24,13 @@ use super::{
     head::Head,
     key::AuditKey,
     queue::{Answer, Append, Mark, Queue, Request},
+    syncer::{Owed, Syncer},
 };
 use crate::data_dir::DataDir;
 
 /// Pauses between attempts while the log can't be written.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// However slow the disk, nobody waits longer than this for others to share a commit with.
-const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// How far the log has got, for whoever asks.
 #[derive(Debug, Default)]
@@ -57,9 +55,7 @@ pub(super) struct Writer {
     /// Taken on without anybody waiting, and not yet on disk because of an outage.
     kept: Vec<Append>,
     outage: Option<Outage>,
-    /// How many waited for the last commit, and how long it took.
-    crowd: usize,
-    commit_time: Duration,
+    syncer: Syncer,
     /// Held so that no other process writes while this one may.
     data: DataDir,
 }
@@ -84,7 +80,7 @@ struct Sealing {
 
 impl Writer {
     pub(super) fn new(
-        (connection, chain): (Connection, Chain),
+        (connection, chain, syncer): (Connection, Chain, Syncer),
         begun: HashSet<CallId>,
         key: AuditKey,
         queue: Arc<Queue>,
@@ -106,8 +102,7 @@ impl Writer {
             head_at: Instant::now(),
             kept: Vec::new(),
             outage: None,
-            crowd: 0,
-            commit_time: Duration::ZERO,
+            syncer,
             data,
         }
     }
@@ -122,22 +117,25 @@ impl Writer {
         }
         let ended = Ended(self.queue.clone());
         loop {
-            let patience = (self.commit_time / 2).min(MOST_PATIENCE);
-            let work = self.queue.take(self.due(), self.crowd, patience);
+            let work = self.queue.take(self.due());
+            if let Some(error) = self.syncer.failure() {
+                self.fail(error);
+            }
             self.serve(work.requests, work.closing);
             if work.closing {
                 break;
             }
         }
-        let result = match &self.outage {
-            None => Ok(()),
+        let Self { connection, data, syncer, outage, kept, .. } = self;
+        let synced = syncer.finish();
+        let result = match outage {
+            None => synced,
             Some(outage) => {
-                let lost = self.kept.len();
+                let lost = kept.len();
                 tracing::error!(lost, error = %outage.error, "the audit log closed with entries it could not write");
-                Err(outage.error.clone())
+                Err(outage.error)
             }
         };
-        let Self { connection, data, .. } = self;
         if let Err((_, error)) = connection.close() {
             // Nothing is lost: what was committed is in the write-ahead log.
             tracing::warn!(%error, "the audit log's file did not close cleanly");
@@ -175,12 +173,8 @@ impl Writer {
         }
         let sealing =
             Sealing { asked: !seals.is_empty(), due: closing || self.due().is_some_and(|due| due <= now) };
-        self.crowd = appends.iter().filter(|append| append.answer.is_some()).count();
         match self.write(&appends, &sealing) {
-            Ok(numbers) => {
-                self.commit_time = now.elapsed();
-                self.answer(appends, seals, numbers);
-            }
+            Ok(numbers) => self.answer(appends, seals, numbers),
             Err(error) => {
                 self.fail(error.clone());
                 self.refuse(appends, seals, &error);
@@ -195,10 +189,17 @@ impl Writer {
         let mut chain = match &self.outage {
             None => self.chain.clone(),
             // A commit that reported failure may have reached the disk all the same. The disk says what is so.
-            Some(_) => Chain::load(&self.connection, self.key.public()).map_err(|error| match error {
-                LoadError::Sqlite(error) => unwritable(error),
-                LoadError::Damaged(fault) => AuditError::Damaged { path: self.data.audit_database(), fault },
-            })?,
+            Some(outage) => {
+                if matches!(outage.error, AuditError::Unsynced(_)) {
+                    rescue(&self.connection).map_err(unwritable)?;
+                }
+                Chain::load(&self.connection, self.key.public()).map_err(|error| match error {
+                    LoadError::Sqlite(error) => unwritable(error),
+                    LoadError::Damaged(fault) => {
+                        AuditError::Damaged { path: self.data.audit_database(), fault }
+                    }
+                })?
+            }
         };
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unwritable)?;
@@ -234,21 +235,19 @@ impl Writer {
         Ok(numbers)
     }
 
+    /// Whoever waits is answered once the commit is on disk.
     fn answer(&self, appends: Vec<Append>, seals: Vec<Answer<Head>>, numbers: Vec<Option<u64>>) {
-        let mut bytes = 0;
+        let mut owed = Owed::default();
         for (number, append) in numbers.into_iter().zip(appends) {
-            bytes += append.body.len();
+            owed.bytes += append.body.len();
             if let Some(answer) = append.answer {
-                // A caller who went away does not undo the record.
-                drop(answer.send(number.ok_or_else(|| append.mark.consumed())));
+                owed.numbers.push((answer, number.ok_or_else(|| append.mark.consumed())));
             }
         }
-        for seal in seals {
-            if let Some(head) = &self.chain.head {
-                drop(seal.send(Ok(head.clone())));
-            }
+        if let Some(head) = &self.chain.head {
+            owed.heads.extend(seals.into_iter().map(|seal| (seal, head.clone())));
         }
-        self.queue.release(bytes);
+        self.syncer.hand_over(owed);
     }
 
     fn fail(&mut self, error: AuditError) {
@@ -309,6 +308,16 @@ impl Outage {
             .map_err(|error| AuditError::Unserialisable(Arc::new(error)))?;
         Ok(Append { body, mark: Mark::Neither, answer: None })
     }
+}
+
+/// After a sync that failed, a second one may report success though the pages never reached the disk. Copying
+/// everything into the database file writes them once more, under a sync of SQLite's own.
+fn rescue(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| match row.get::<_, i64>(0)? {
+        0 => Ok(()),
+        // A reader holds on to the old log; the next attempt may find it gone.
+        _ => Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None)),
+    })
 }
 
 fn insert(

@@ -6,15 +6,18 @@ mod approvals;
 mod cache;
 mod mint;
 mod operator;
+mod pins;
 mod policy;
 mod seal;
+mod secrets;
 mod standing;
 mod store;
 mod token;
+mod upstreams;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -28,12 +31,15 @@ pub use self::{
     applied::{AppliedContext, MOST_APPLIED_CONTEXTS, read_applied_contexts},
     approvals::{ApprovalFilter, Decided, DecisionRow, Parked},
     operator::OperatorToken,
+    pins::{Pin, PinState},
     policy::{ContextRow, LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
     seal::{
         Authority, Enrolment, LiveSession, MOST_ENROLMENTS, NewEnrolment, NewSession, OpenError, Session,
         SessionStatus, Spent, WorkloadHash,
     },
+    secrets::{NewSecret, SecretStoreError, StoredSecret, read_secret_names},
     token::{NewToken, Token, TokenError},
+    upstreams::{AddedServer, MOST_ADDED_SERVERS, read_added_servers},
 };
 use self::{
     cache::{Cache, Uses},
@@ -66,6 +72,8 @@ pub enum RegistryError {
     NoSuchEnrolment(CredentialId),
     #[error("there is no session `{0}`: `aegis seal sessions` shows those there are")]
     NoSuchSession(SessionId),
+    #[error(transparent)]
+    Secret(#[from] SecretStoreError),
     #[error("no randomness for a new token: {0}")]
     Randomness(getrandom::Error),
     #[error("the registry is not available: the node is stopping")]
@@ -86,6 +94,8 @@ struct Inner {
     uses: Mutex<Uses>,
     /// As with the cache of tokens.
     seal: Mutex<seal::Memory>,
+    /// How often a stored secret has changed.
+    secret_changes: AtomicU64,
     /// One blocking task at a time: unknown tokens, however many, occupy one thread.
     turn: Semaphore,
     data: DataDir,
@@ -141,6 +151,7 @@ impl Registry {
             cache: Mutex::default(),
             uses: Mutex::default(),
             seal: Mutex::default(),
+            secret_changes: AtomicU64::new(0),
             turn: Semaphore::new(1),
             data: data.clone(),
         };

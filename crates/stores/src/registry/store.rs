@@ -27,6 +27,7 @@ const STEPS: &[&str] = &[
     include_str!("steps/2_seal.sql"),
     include_str!("steps/3_policy.sql"),
     include_str!("steps/4_approvals.sql"),
+    include_str!("steps/5_upstream.sql"),
 ];
 
 const COLUMNS: &str = "id, tenant, user, tier, context, created, expires, revoked, note, last_used";

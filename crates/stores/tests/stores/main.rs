@@ -15,11 +15,15 @@ mod disk;
 #[cfg(test)]
 mod export;
 #[cfg(test)]
+mod pins;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod read;
 #[cfg(test)]
 mod registry;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod tamper;
 #[cfg(test)]

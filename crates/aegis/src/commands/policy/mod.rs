@@ -8,7 +8,7 @@ use std::{
 
 use aegis_core::{
     Timestamp,
-    config::{LabelRules, NodeConfig, SecurityContext, StorageConfig},
+    config::{LabelRules, McpServer, NodeConfig, SecurityContext, StorageConfig, ToolPattern},
     id::CallId,
     quantity::Span,
 };
@@ -73,7 +73,7 @@ impl Ground {
             Some(directory) => directory.to_owned(),
             None => node::policies(&config, &locate::data_dir(global)?),
         };
-        let schema = Schema::of(catalog.specs());
+        let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
         match Rules::load(&directory, &schema, config.spec.policy.label_rules) {
             Ok(rules) => Ok(Ok(Self { config, catalog, rules, _scratch: scratch })),
             Err(error) => {
@@ -121,6 +121,11 @@ fn tools(global: &Global) -> anyhow::Result<(NodeConfig, Catalog, Scratch)> {
     Ok((config, catalog, scratch))
 }
 
+/// Names of tools that only a running node knows.
+fn claims(config: &NodeConfig) -> Vec<ToolPattern> {
+    config.spec.mcp_servers.iter().flat_map(McpServer::claims).collect()
+}
+
 fn check(global: &Global, path: Option<&Path>) -> anyhow::Result<Ending> {
     let (config, catalog, _scratch) = tools(global)?;
     let path = match path {
@@ -131,7 +136,7 @@ fn check(global: &Global, path: Option<&Path>) -> anyhow::Result<Ending> {
         eprintln!("error: there is nothing at {}", path.display());
         return Ok(Ending::Usage);
     }
-    let schema = Schema::of(catalog.specs());
+    let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
     match Rules::load(&path, &schema, LabelRules::Off) {
         Ok(rules) => {
             let (count, examples) = (rules.list().len(), rules.examples().len());
@@ -173,8 +178,8 @@ fn tell_error(global: &Global, path: &Path, error: &RulesError) {
 }
 
 fn schema(global: &Global) -> anyhow::Result<Ending> {
-    let (_, catalog, _scratch) = tools(global)?;
-    let schema = Schema::of(catalog.specs());
+    let (config, catalog, _scratch) = tools(global)?;
+    let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
     if global.json {
         json_line(&schema.to_json());
     } else {
@@ -188,7 +193,7 @@ fn test(global: &Global, paths: &[PathBuf], all: bool) -> anyhow::Result<Ending>
         Ok(ground) => ground,
         Err(ending) => return Ok(ending),
     };
-    let schema = Schema::of(ground.catalog.specs());
+    let schema = Schema::of(&ground.catalog.specs()).expecting(claims(&ground.config));
     let mut outcomes = Vec::new();
     for path in paths {
         for file in cases::files(path)? {

@@ -35,8 +35,9 @@ pub(super) async fn run(
     let _ = crate::commands::audit::sealed_by_node(global).await;
     let log = LogReader::open(&DataDir::read_only(locate::data_dir(global)?)?.audit_database())?;
     let memory = ground.config.spec.policy.label_memory.0;
+    let ceiling = ground.config.spec.exec.ceiling.clone();
     let report = tokio::task::spawn_blocking(move || {
-        let gate = PolicyGate::new(&contexts, ground.rules, LabelBook::forgetful());
+        let gate = PolicyGate::new(&contexts, ground.rules, LabelBook::forgetful()).under(ceiling);
         Replay::new(&ground.catalog, &gate, memory).run(&log, since)
     })
     .await??;

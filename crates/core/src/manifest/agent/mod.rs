@@ -1,7 +1,6 @@
 //! `kind: Agent`: what an agent is, may use, and how its work is judged.
 
 mod check;
-mod commands;
 mod delivery;
 mod execution;
 mod runtime;
@@ -17,7 +16,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use commands::{Command, CommandRules};
+pub use crate::command::{Command, CommandRules};
 pub use delivery::{Channel, Delivery, DeliveryCondition, Destination, Recipients, Transform};
 pub use execution::{Execution, ExecutionMode};
 pub use runtime::{ImagePullPolicy, Isolation, RuntimeSource, RuntimeSpec};

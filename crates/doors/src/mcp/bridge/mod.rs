@@ -9,7 +9,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{Semaphore, mpsc},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     fault::Fault,
@@ -32,6 +32,8 @@ use session::Session;
 const LONGEST_LINE: usize = 64 << 20;
 const MOST_AT_ONCE: usize = 256;
 const OUTBOX: usize = 64;
+/// How long a node that closed the stream of its notices is left in peace.
+const BETWEEN_STREAMS: Duration = Duration::from_secs(1);
 /// How long requests may go on after the client closed its end.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
@@ -50,7 +52,11 @@ where
 {
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let bridge = Bridge {
-        side: Arc::new(Side { session: Session::new(Node::new(url, token, context)?), outbox }),
+        side: Arc::new(Side {
+            session: Session::new(Node::new(url, token, context)?),
+            outbox,
+            closing: CancellationToken::new(),
+        }),
         in_flight: Arc::default(),
         places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
         work: TaskTracker::new(),
@@ -78,6 +84,8 @@ struct Bridge {
 struct Side {
     session: Session,
     outbox: mpsc::Sender<Vec<u8>>,
+    /// Cancelled when the client has closed its end.
+    closing: CancellationToken,
 }
 
 impl Bridge {
@@ -96,6 +104,7 @@ impl Bridge {
                 Err(error) => break Err(error),
             }
         };
+        self.side.closing.cancel();
         self.work.close();
         if tokio::time::timeout(LAST_REQUESTS, self.work.wait()).await.is_err() {
             self.in_flight.withdraw_all();
@@ -126,8 +135,13 @@ impl Bridge {
                     self.in_flight.withdraw(id);
                 }
                 if self.side.session.is_open() {
+                    let listens = method == "notifications/initialized";
                     let side = Arc::clone(&self.side);
                     self.spawn(async move { side.notify(line.clone()).await }).await;
+                    if listens {
+                        let side = Arc::clone(&self.side);
+                        self.spawn(async move { side.listen().await }).await;
+                    }
                 }
             }
             // An answer to a question that came on the stream of a request.
@@ -193,6 +207,25 @@ impl Side {
     async fn notify(&self, line: Bytes) {
         if let Err(gone) = self.session.post(line).await {
             tracing::debug!(error = %gone, "a notification did not reach the node");
+        }
+    }
+
+    /// Passes on what the node says unasked, for as long as the client is there.
+    async fn listen(&self) {
+        let listening = async {
+            loop {
+                match self.session.listen().await {
+                    Ok(Some(stream)) => drop(relay::events(stream, &self.outbox).await),
+                    Ok(None) => return,
+                    Err(gone) => tracing::debug!(error = %gone, "the node's notices can't be heard"),
+                }
+                // A node that is gone may be back in a moment.
+                tokio::time::sleep(BETWEEN_STREAMS).await;
+            }
+        };
+        tokio::select! {
+            () = listening => {}
+            () = self.closing.cancelled() => {}
         }
     }
 

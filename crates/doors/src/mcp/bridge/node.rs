@@ -129,6 +129,11 @@ impl Node {
         self.send(Method::DELETE, Bytes::new(), routing).await
     }
 
+    /// The stream of what the node says unasked.
+    pub(super) async fn get(&self, routing: &Routing) -> Result<Answered, Gone> {
+        self.send(Method::GET, Bytes::new(), routing).await
+    }
+
     async fn send(&self, method: Method, body: Bytes, routing: &Routing) -> Result<Answered, Gone> {
         let mut request = HttpRequest::new(Full::new(body));
         *request.method_mut() = method;

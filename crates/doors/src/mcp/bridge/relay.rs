@@ -86,7 +86,7 @@ fn one_line(body: &Bytes) -> Vec<u8> {
 }
 
 /// Passes events on as they come. Fails if they end before the answer did.
-async fn events(response: Answered, outbox: &mpsc::Sender<Vec<u8>>) -> Result<(), Gone> {
+pub(super) async fn events(response: Answered, outbox: &mpsc::Sender<Vec<u8>>) -> Result<(), Gone> {
     let mut body = response.into_body();
     let mut reader = Events::default();
     let mut seen_any = false;

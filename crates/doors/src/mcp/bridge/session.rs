@@ -75,6 +75,18 @@ impl Session {
         self.node.post(line, &renewed.routing()).await
     }
 
+    /// Opens the stream of what the node says unasked. `None` when it has none.
+    pub(super) async fn listen(&self) -> Result<Option<Answered>, Gone> {
+        let used = self.state().clone();
+        let mut answered = self.node.get(&used.routing()).await?;
+        if answered.status() == StatusCode::NOT_FOUND && used.id.is_some() {
+            self.renew(&used).await?;
+            let renewed = self.state().clone();
+            answered = self.node.get(&renewed.routing()).await?;
+        }
+        Ok(Some(answered).filter(|answered| answered.status() == StatusCode::OK))
+    }
+
     async fn renew(&self, lost: &State) -> Result<(), Gone> {
         let _renewing = self.renewing.lock().await;
         let current = self.state().clone();

@@ -11,22 +11,26 @@ use std::{
 use aegis_core::{
     ApprovalState, Caller, Door, Failure, FailureKind, Label, Secret, Tier, TrustClass,
     config::{
-        ApprovalsConfig, AuditConfig, LimitsConfig, NetworkConfig, SealConfig,
+        ApprovalsConfig, AuditConfig, LimitsConfig, NetworkConfig, NfsConfig, SealConfig, StorageConfig,
         security_context::{OPERATOR_CONTEXT, SecurityContext},
     },
     tool::{ApprovalRule, Mutability, Route},
+    trace::NoSpans,
+    upstream::NoUpstreams,
 };
 use aegis_gates::{
     IdentityGate, PolicyGate,
     identity::seal::SealGate,
     policy::{LabelBook, Rules},
 };
+use aegis_nfs::gateway::Gateway;
 use aegis_plane::{
-    Bus, Contexts, Parts, Plane,
+    Bus, Contexts, Parts, Plane, Secrets, Servers,
     approvals::{Decision, NoPreviews, NoSessions},
     contexts::Layers,
+    servers::ServerLayers,
 };
-use aegis_routes::{Answer, Catalog, Facts, Run, Tool};
+use aegis_routes::{Answer, Catalog, Facts, Run, Tool, files::Files, upstream::NoOffers};
 use aegis_stores::{AuditLog, DataDir, Registry, registry::NewToken};
 use axum::Router;
 use schemars::JsonSchema;
@@ -114,11 +118,21 @@ impl Harness {
             approvals: ApprovalsConfig::default(),
             sessions: Arc::new(NoSessions),
             previews: Arc::new(NoPreviews),
+            spans: Arc::new(NoSpans),
         });
         let mut network = NetworkConfig::default();
         change(&mut network);
+        let servers = ServerLayers::load(&registry, None, Vec::new()).await.unwrap();
+        let servers = Servers::new(servers, Arc::new(NoUpstreams), registry.clone(), audit.clone());
+        let servers = Arc::new(servers);
+        let files = Files::new(directory.path().join("volumes"), &StorageConfig::default()).unwrap();
+        let volumes = Gateway::open(&plane, &Arc::new(files), &NfsConfig::default(), &data).unwrap();
         let doors = Arc::new(Doors {
+            volumes,
             plane,
+            secrets: Secrets::new(registry.clone(), audit.clone(), Arc::clone(&servers)),
+            servers,
+            offers: Arc::new(NoOffers::default()),
             contexts: Contexts::new(layers, policy, registry.clone(), audit),
             identity: IdentityGate::new(registry.clone(), seal),
             registry,

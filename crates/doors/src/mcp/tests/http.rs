@@ -56,7 +56,7 @@ async fn discover_says_who_we_are() {
     assert_eq!(result["supportedVersions"][0], "2026-07-28");
     assert_eq!(
         result["capabilities"],
-        json!({"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
+        json!({"tools": {"listChanged": true}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
     );
     assert_eq!(result["cacheScope"], "private");
     assert!(result["ttlMs"].is_u64());

@@ -15,6 +15,7 @@ mod limiter;
 mod opening;
 mod refusal;
 mod replay;
+mod subject;
 pub mod token;
 
 pub use aegis_stores::registry::{Enrolment, NewEnrolment, Session, SessionStatus};

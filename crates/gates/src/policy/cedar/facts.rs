@@ -178,6 +178,7 @@ fn attributes(caller: &Caller) -> HashMap<String, RestrictedExpression> {
         Door::McpStdio => "mcp-stdio",
         Door::Rest => "rest",
         Door::Seal => "seal",
+        Door::Nfs => "nfs",
         Door::Cli => "cli",
     };
     [

@@ -15,7 +15,11 @@ mod slice;
 mod source;
 mod types;
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
 
 use aegis_core::{Asker, Caller, config::LabelRules};
 
@@ -38,6 +42,8 @@ pub const LABEL_RULES: &str = include_str!("label_rules.cedar");
 #[derive(Debug, Default)]
 pub struct Rules {
     slices: HashMap<String, Slice>,
+    /// The tools that the rules were held against; `None` when there are no rules at all.
+    known: Option<HashSet<String>>,
     rules: Vec<Arc<Rule>>,
     warnings: Vec<Problem>,
     examples: Vec<Held>,
@@ -85,7 +91,13 @@ impl Rules {
         }
         let rules = compiled.iter().map(|one| Arc::clone(&one.rule)).collect();
         let version = slice::version(compiled.iter().map(|one| one.rule.as_ref()));
-        Ok(Self { slices, rules, version, ..Self::none() })
+        let known = schema.tools().map(|tool| tool.spec.name.to_string()).collect();
+        Ok(Self { slices, known: Some(known), rules, version, ..Self::none() })
+    }
+
+    /// Whether the rules were held against this tool. One that came after them is closed until they are read anew.
+    pub(in crate::policy) fn know(&self, tool: &str) -> bool {
+        self.known.as_ref().is_none_or(|known| known.contains(tool))
     }
 
     /// What the rules say to a call; `None` when none of them can speak about the tool.

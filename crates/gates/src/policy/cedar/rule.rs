@@ -7,12 +7,12 @@ use cedar_policy::{
     ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, ValidationMode, Validator,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     problem::{Problem, RulesError, place},
     reads::Reads,
-    schema::{PolicedTool, Schema},
+    schema::{PolicedTool, Schema, SchemaError},
     source::Source,
 };
 
@@ -142,6 +142,19 @@ fn read_one(
         problems.push(Problem::at(&file, text, offset, message));
         return Ok(());
     }
+    // What a rule says about tools that no server offers yet is read when they come; they can't be called before.
+    let mut present = PolicySet::new();
+    for policy in set.policies() {
+        match without_awaited(policy, schema) {
+            Ok(Some(policy)) => present.add(policy).map_err(|error| SchemaError::of(&error))?,
+            Ok(None) => {
+                let message = format!("`{}` waits for tools that no MCP server offers yet", policy.id());
+                read.warnings.push(Problem::of_file(&file, message));
+            }
+            Err(message) => problems.push(Problem::of_file(&file, message)),
+        }
+    }
+    let set = present;
     let mut policies: Vec<&Policy> = set.policies().collect();
     policies.sort_by_key(|policy| number(policy.id()));
     let mut from = 0;
@@ -170,6 +183,27 @@ fn read_one(
         );
     }
     Ok(())
+}
+
+/// The policy without the actions in its scope that are still to come; `None` when nothing is left of it.
+fn without_awaited(policy: &Policy, schema: &Schema) -> Result<Option<Policy>, String> {
+    let awaited = |uid: &EntityUid| schema.awaits(uid.id().unescaped());
+    let kept = match policy.action_constraint() {
+        ActionConstraint::Any => return Ok(Some(policy.clone())),
+        ActionConstraint::Eq(uid) => return Ok((!awaited(&uid)).then(|| policy.clone())),
+        ActionConstraint::In(uids) if !uids.iter().any(awaited) => return Ok(Some(policy.clone())),
+        ActionConstraint::In(uids) => uids.into_iter().filter(|uid| !awaited(uid)).collect::<Vec<_>>(),
+    };
+    if kept.is_empty() {
+        return Ok(None);
+    }
+    let mut json = policy.to_json().map_err(|error| error.to_string())?;
+    let entities: Vec<Value> = kept
+        .iter()
+        .map(|uid| json!({"type": uid.type_name().to_string(), "id": uid.id().unescaped()}))
+        .collect();
+    json["action"] = json!({"op": "in", "entities": entities});
+    Policy::from_json(Some(policy.id().clone()), json).map(Some).map_err(|error| error.to_string())
 }
 
 fn compile(

@@ -17,6 +17,7 @@ use std::{
 
 use aegis_core::{
     ToolSpec,
+    config::ToolPattern,
     tool::{Mutability, Route},
 };
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, SchemaFragment};
@@ -36,6 +37,8 @@ const GROUPS: [&str; 4] = ["read_only", "mutating", "destructive", "sending"];
 pub struct Schema {
     tools: BTreeMap<String, Arc<PolicedTool>>,
     arguments: ArgumentsGate,
+    /// Names that tools of MCP servers will have, once those say what they offer.
+    expected: Vec<ToolPattern>,
     /// Made when the first policy file is read: a node without any does not need it.
     compiled: OnceLock<Result<cedar_policy::Schema, String>>,
 }
@@ -52,12 +55,37 @@ pub(super) struct PolicedTool {
 #[error("the schema for policies can't be made from the catalog: {0}")]
 pub struct SchemaError(String);
 
+impl SchemaError {
+    pub(super) fn of(error: &impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl Schema {
     pub fn of<'a>(tools: impl IntoIterator<Item = &'a Arc<ToolSpec>>) -> Self {
         let tools: BTreeMap<String, Arc<PolicedTool>> =
             tools.into_iter().map(|spec| (spec.name.to_string(), Arc::new(PolicedTool::new(spec)))).collect();
         let arguments = ArgumentsGate::new(tools.values().map(|tool| tool.spec.as_ref()));
-        Self { tools, arguments, compiled: OnceLock::new() }
+        Self { tools, arguments, expected: Vec::new(), compiled: OnceLock::new() }
+    }
+
+    /// Rules about tools of these names wait for the tools, where they are not there yet.
+    #[must_use]
+    pub fn expecting(mut self, names: Vec<ToolPattern>) -> Self {
+        self.expected = names;
+        self
+    }
+
+    /// Whether an action of this id is none yet, and may become one.
+    pub(super) fn awaits(&self, id: &str) -> bool {
+        !self.tools.contains_key(id)
+            && !GROUPS.contains(&id)
+            && !self.tools.values().any(|tool| tool.groups.iter().any(|group| group == id))
+            && self.expected.iter().any(|pattern| {
+                // The whole of a server's tools is a group of the namespace's name.
+                pattern.matches(id)
+                    || matches!(pattern, ToolPattern::Prefix(prefix) if prefix.trim_end_matches('.') == id)
+            })
     }
 
     /// The schema in Cedar's own notation, for people and their editors.

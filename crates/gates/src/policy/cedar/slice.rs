@@ -196,9 +196,13 @@ pub(super) fn version<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> String {
 
 fn argument_of(target: &Target) -> Option<&str> {
     match target {
-        Target::Path { argument } | Target::Tree { argument } | Target::Url { argument } => Some(argument),
+        Target::Path { argument }
+        | Target::Tree { argument }
+        | Target::Patch { argument, .. }
+        | Target::Url { argument }
+        | Target::Choice { argument, .. } => Some(argument),
         Target::Command { command, .. } => Some(command),
-        Target::Host { .. } => None,
+        Target::Host { .. } | Target::Program { .. } => None,
     }
 }
 

@@ -89,6 +89,8 @@ impl Source {
     }
 }
 
+const ENDINGS: [&str; 2] = [".cedar", ".examples"];
+
 /// Names and paths of the files that count, sorted. What begins with a dot is an editor's.
 pub fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, RulesError> {
     let entries = match fs::read_dir(directory) {
@@ -101,7 +103,13 @@ pub fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, RulesError> {
         let entry = entry.map_err(|error| unreadable(directory, error))?;
         let name = entry.file_name();
         let shown = name.to_string_lossy();
-        if shown.starts_with('.') || !(shown.ends_with(".cedar") || shown.ends_with(".examples")) {
+        if shown.starts_with('.') {
+            continue;
+        }
+        if let Some(passed_over) = passed_over(&entry, &shown) {
+            return Err(RulesError::Rejected(vec![Problem::of_file(&shown, passed_over)]));
+        }
+        if !ENDINGS.iter().any(|ending| shown.ends_with(ending)) {
             continue;
         }
         found.push((shown.into_owned(), entry.path()));
@@ -115,6 +123,16 @@ pub fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, RulesError> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Why an entry would be passed over though its owner surely means it to count.
+fn passed_over(entry: &fs::DirEntry, name: &str) -> Option<&'static str> {
+    if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        return Some("directories are not looked into: put its policy files here, or take it away");
+    }
+    let lower = name.to_ascii_lowercase();
+    let nearly = |ending: &&str| lower.ends_with(*ending) && !name.ends_with(*ending);
+    ENDINGS.iter().any(nearly).then_some("write its ending in small letters: .cedar or .examples")
 }
 
 fn read(path: &Path, name: &str, found: &fs::Metadata) -> Result<String, Problem> {

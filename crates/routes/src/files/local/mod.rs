@@ -2,10 +2,13 @@
 //! beneath the root's file descriptor, changes go through the descriptor of the parent directory.
 
 mod at_once;
+mod attached;
 mod delete;
 mod list;
 mod lock;
+mod rename;
 mod resolve;
+mod stage;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -32,10 +35,11 @@ pub(crate) use temporary::is_temporary;
 pub(crate) use tree::entries;
 
 use super::{
+    attached::Attached,
     error::FileError,
     place::Place,
     search::{self, Found, Search},
-    storage::{Change, Content, Deleted, Listing, Portion, Rewritten, Storage, Terms},
+    storage::{Change, Content, Deleted, Listing, Portion, Rewritten, Staged, Storage, Terms},
 };
 
 #[derive(Debug)]
@@ -111,6 +115,20 @@ impl Storage for LocalDirectory {
         self.rewrite_file(place, limit, change, terms)
     }
 
+    fn stage<'s>(
+        &'s self,
+        place: &Place,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+        terms: &Terms<'s>,
+    ) -> Result<Box<dyn Staged + 's>, FileError> {
+        self.stage_change(place, before, after, terms)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, terms: &Terms<'_>) -> Result<(), FileError> {
+        self.rename_entry(from, to, terms)
+    }
+
     fn list(&self, place: &Place, limit: usize, cancel: &CancellationToken) -> Result<Listing, FileError> {
         list::list(&self.root, place, limit, cancel)
     }
@@ -121,6 +139,10 @@ impl Storage for LocalDirectory {
 
     fn delete(&self, place: &Place, recursive: bool, terms: &Terms<'_>) -> Result<Deleted, FileError> {
         delete::delete(&self.root, place, recursive, terms)
+    }
+
+    fn attached(&self) -> Option<&dyn Attached> {
+        Some(self)
     }
 
     fn search(&self, place: &Place, search: &Search<'_>) -> Result<Found, FileError> {

@@ -228,7 +228,7 @@ pub(super) fn is_link(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
 
 /// A node that runs as root makes directories in other people's trees; they should be theirs. For any other user
 /// the call fails and the directory stays the node's, as it must.
-fn give_to_owner_of(parent: BorrowedFd<'_>, child: BorrowedFd<'_>) {
+pub(super) fn give_to_owner_of(parent: BorrowedFd<'_>, child: BorrowedFd<'_>) {
     let (Ok(theirs), Ok(ours)) = (rustix::fs::fstat(parent), rustix::fs::fstat(child)) else { return };
     if (theirs.st_uid, theirs.st_gid) != (ours.st_uid, ours.st_gid) {
         let _ = rustix::fs::fchown(child, Some(owner(&theirs)), Some(group(&theirs)));

@@ -32,18 +32,18 @@ pub(crate) fn is_temporary(name: &[u8]) -> bool {
 
 /// A new file beside the one it will replace. Dropped before [`Temporary::rename`], it is removed.
 #[derive(Debug)]
-pub(super) struct Temporary<'d> {
-    directory: BorrowedFd<'d>,
+pub(super) struct Temporary<D: AsFd> {
+    directory: D,
     name: String,
     fd: OwnedFd,
     renamed: bool,
 }
 
-impl<'d> Temporary<'d> {
-    pub(super) fn create(directory: BorrowedFd<'d>) -> Result<Self, Errno> {
+impl<D: AsFd> Temporary<D> {
+    pub(super) fn create(directory: D) -> Result<Self, Errno> {
         let name = format!("{START}{}{END}", uuid::Uuid::now_v7().simple());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(directory, name.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::openat(&directory, name.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
         let temporary = Self { directory, name, fd, renamed: false };
         // Held until the descriptor closes, also by a kill: what nobody holds is a leftover. File systems without
         // locks have no sweep.
@@ -68,16 +68,16 @@ impl<'d> Temporary<'d> {
     }
 
     pub(super) fn rename(&mut self, name: &str) -> Result<(), Errno> {
-        rustix::fs::renameat(self.directory, self.name.as_str(), self.directory, name)?;
+        rustix::fs::renameat(&self.directory, self.name.as_str(), &self.directory, name)?;
         self.renamed = true;
         Ok(())
     }
 }
 
-impl Drop for Temporary<'_> {
+impl<D: AsFd> Drop for Temporary<D> {
     fn drop(&mut self) {
         if !self.renamed {
-            let _ = rustix::fs::unlinkat(self.directory, self.name.as_str(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
         }
     }
 }

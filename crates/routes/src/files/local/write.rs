@@ -78,7 +78,12 @@ impl LocalDirectory {
         self.reserve(PER_ENTRY, 0, terms)
     }
 
-    fn reserve<'t>(&self, new: u64, old: u64, terms: &Terms<'t>) -> Result<Reservation<'t>, FileError> {
+    pub(super) fn reserve<'t>(
+        &self,
+        new: u64,
+        old: u64,
+        terms: &Terms<'t>,
+    ) -> Result<Reservation<'t>, FileError> {
         terms.quota.reserve(new, old, &|| self.usage(terms.cancel))
     }
 }
@@ -90,11 +95,11 @@ enum Expect {
     Unchanged,
 }
 
-struct Replacement<'a> {
-    directory: &'a OwnedFd,
-    at: &'a Stat,
-    name: &'a str,
-    old: Option<&'a Stat>,
+pub(super) struct Replacement<'a> {
+    pub(super) directory: &'a OwnedFd,
+    pub(super) at: &'a Stat,
+    pub(super) name: &'a str,
+    pub(super) old: Option<&'a Stat>,
 }
 
 impl Replacement<'_> {
@@ -105,10 +110,7 @@ impl Replacement<'_> {
         cancel: &CancellationToken,
         expect: Expect,
     ) -> Result<(), FileError> {
-        let mut new = Temporary::create(self.directory.as_fd())?;
-        new.write_all(content)?;
-        self.keep_owner_and_mode(new.fd())?;
-        rustix::fs::fsync(new.fd())?;
+        let mut new = self.ready(self.directory.as_fd(), content)?;
         if cancel.is_cancelled() {
             return Err(FileError::Cancelled);
         }
@@ -116,14 +118,19 @@ impl Replacement<'_> {
             if expect == Expect::Unchanged && !self.unchanged() {
                 return Err(FileError::ChangedWhileEditing);
             }
-            new.rename(self.name).map_err(|error| match error {
-                Errno::NOENT => FileError::TreeMoved,
-                Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => FileError::IsADirectory,
-                other => other.into(),
-            })
+            renamed(&mut new, self.name)
         })?;
         rustix::fs::fsync(self.directory)?;
         Ok(())
+    }
+
+    /// The new content in a file beside the old one, on disk.
+    pub(super) fn ready<D: AsFd>(&self, directory: D, content: &[u8]) -> Result<Temporary<D>, FileError> {
+        let new = Temporary::create(directory)?;
+        new.write_all(content)?;
+        self.keep_owner_and_mode(new.fd())?;
+        rustix::fs::fsync(new.fd())?;
+        Ok(new)
     }
 
     fn keep_owner_and_mode(&self, new: BorrowedFd<'_>) -> Result<(), FileError> {
@@ -144,10 +151,18 @@ impl Replacement<'_> {
         Ok(rustix::fs::fchmod(new, mode)?)
     }
 
-    fn unchanged(&self) -> bool {
+    pub(super) fn unchanged(&self) -> bool {
         let now = rustix::fs::statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok();
         now.as_ref().map(version) == self.old.map(version)
     }
+}
+
+pub(super) fn renamed<D: AsFd>(new: &mut Temporary<D>, name: &str) -> Result<(), FileError> {
+    new.rename(name).map_err(|error| match error {
+        Errno::NOENT => FileError::TreeMoved,
+        Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => FileError::IsADirectory,
+        other => other.into(),
+    })
 }
 
 fn version(stat: &Stat) -> impl PartialEq + use<> {
@@ -159,7 +174,7 @@ fn version(stat: &Stat) -> impl PartialEq + use<> {
 }
 
 /// What is at the name now: nothing, or a file that may be replaced.
-fn replaceable(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, FileError> {
+pub(super) fn replaceable(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, FileError> {
     if is_temporary(name.as_bytes()) {
         return Err(FileError::ReservedName);
     }
@@ -176,7 +191,7 @@ fn replaceable(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, Fi
 
 /// Replacing a file needs no right on the file itself, so its mode is asked here: who takes every write bit away
 /// wants the file kept, whoever the node runs as.
-fn writable(stat: &Stat) -> Result<(), FileError> {
+pub(super) fn writable(stat: &Stat) -> Result<(), FileError> {
     if stat.st_mode & 0o222 == 0 {
         return Err(FileError::WriteProtected { mode: stat.st_mode & KEPT_MODE });
     }

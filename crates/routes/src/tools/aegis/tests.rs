@@ -4,6 +4,7 @@ use aegis_core::{
     Approval, Caller, Door, FailureKind, Grant, Outcome, Permit, Tier, ToolSpec, Violation,
     approval::{Desk, Pending, Question},
     id::{CallId, CredentialId, TenantId, UserId},
+    progress::Silence,
     runtimes,
     tool::{Directory, Mutability, Route},
     verdict::{Gate, GateVerdict},
@@ -41,7 +42,7 @@ fn catalog() -> Catalog {
 }
 
 fn shelf(catalog: &Catalog) -> Shelf {
-    let mut specs: Vec<Arc<ToolSpec>> = catalog.specs().cloned().collect();
+    let mut specs: Vec<Arc<ToolSpec>> = catalog.specs();
     let mut other = specs[0].as_ref().clone();
     other.name = "fs.create_dir".into();
     other.aliases = vec!["fs.create.dir".into()];
@@ -82,6 +83,7 @@ async fn call_as(tier: Tier, catalog: &Catalog, name: &str, arguments: Value) ->
             &directory,
             &directory,
             &CancellationToken::new(),
+            &Silence,
         )
         .await
         .unwrap();
@@ -109,8 +111,9 @@ fn names(answer: &Value) -> Vec<&str> {
 #[test]
 fn facts_are_those_of_the_contracts() {
     let catalog = catalog();
+    let specs = catalog.specs();
     let tiers: Vec<(&str, &str, Tier)> =
-        catalog.specs().map(|spec| (spec.name.as_ref(), spec.category.as_ref(), spec.tier)).collect();
+        specs.iter().map(|spec| (spec.name.as_ref(), spec.category.as_ref(), spec.tier)).collect();
     assert_eq!(
         tiers,
         [

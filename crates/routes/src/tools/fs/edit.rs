@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{Status, example};
 use crate::{
     Answer, Facts, Run, Tool,
-    files::{self, EditReport, Files},
+    files::{self, EditReport, Files, Revision},
+    tool::Intended,
 };
 
 #[derive(Debug)]
@@ -68,6 +69,11 @@ impl Tool for Edit {
         let edit = files::Edit { target: input.target_content, replacement: input.replacement_content };
         let (path, report) = self.files.edit(run, &input.path, edit).await?;
         Ok(Output { status: Status::Success, path: path.into_string(), message: message(&report) }.into())
+    }
+
+    fn intended(input: Input) -> Option<Intended> {
+        let edit = files::Edit { target: input.target_content, replacement: input.replacement_content };
+        Some(Intended::Revisions(vec![Revision::edits(input.path, vec![edit])]))
     }
 
     fn failure(_: &str, arguments: &Map<String, Value>, failure: &Failure) -> Map<String, Value> {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{Status, example};
 use crate::{
     Answer, Facts, Run, Tool,
-    files::{self, Files},
+    files::{self, Files, Revision},
+    tool::Intended,
 };
 
 #[derive(Debug)]
@@ -73,17 +74,24 @@ impl Tool for MultiEdit {
     }
 
     async fn run(&self, run: &Run<'_>, input: Input) -> Result<Answer<Output>, Failure> {
-        let edits = input
-            .edits
-            .into_iter()
-            .map(|edit| files::Edit { target: edit.target_content, replacement: edit.replacement_content })
-            .collect();
+        let edits = edits(input.edits);
         let (path, report) = self.files.multi_edit(run, &input.path, edits).await?;
         let applied = report.lines.len() as u64;
         Ok(Output { status: Status::Success, path: path.into_string(), applied }.into())
     }
 
+    fn intended(input: Input) -> Option<Intended> {
+        Some(Intended::Revisions(vec![Revision::edits(input.path, edits(input.edits))]))
+    }
+
     fn failure(_: &str, arguments: &Map<String, Value>, failure: &Failure) -> Map<String, Value> {
         super::failure(arguments, failure)
     }
+}
+
+fn edits(edits: Vec<OneEdit>) -> Vec<files::Edit> {
+    edits
+        .into_iter()
+        .map(|edit| files::Edit { target: edit.target_content, replacement: edit.replacement_content })
+        .collect()
 }

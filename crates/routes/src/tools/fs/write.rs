@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Status, example};
-use crate::{Answer, Facts, Run, Tool, files::Files};
+use crate::{
+    Answer, Facts, Run, Tool,
+    files::{Files, Revision},
+    tool::Intended,
+};
 
 #[derive(Debug)]
 pub struct Write {
@@ -60,6 +64,10 @@ impl Tool for Write {
     async fn run(&self, run: &Run<'_>, input: Input) -> Result<Answer<Output>, Failure> {
         let (path, bytes_written) = self.files.write(run, &input.path, input.content).await?;
         Ok(Output { status: Status::Success, path: path.into_string(), bytes_written }.into())
+    }
+
+    fn intended(input: Input) -> Option<Intended> {
+        Some(Intended::Revisions(vec![Revision::write(input.path, input.content)]))
     }
 
     fn failure(_: &str, arguments: &Map<String, Value>, failure: &Failure) -> Map<String, Value> {

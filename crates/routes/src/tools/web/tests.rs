@@ -1,6 +1,7 @@
 use aegis_core::{
     FailureKind, Outcome, Violation, ViolationKind,
     config::{EgressConfig, SearchConfig},
+    progress::Silence,
     quantity::Size,
     tool::Target,
 };
@@ -29,7 +30,9 @@ async fn try_call(catalog: &Catalog, tool: &str, arguments: Value) -> Result<Out
     let spec = catalog.resolve(tool).unwrap().clone();
     let arguments = arguments.as_object().cloned().unwrap_or_default();
     let cancel = CancellationToken::new();
-    catalog.carry_out(permit(&spec.name, grant(&[])), &spec, arguments, &NoTools, &NoTools, &cancel).await
+    catalog
+        .carry_out(permit(&spec.name, grant(&[])), &spec, arguments, &NoTools, &NoTools, &cancel, &Silence)
+        .await
 }
 
 async fn call(catalog: &Catalog, tool: &str, arguments: Value) -> Outcome {

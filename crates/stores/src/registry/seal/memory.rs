@@ -10,8 +10,9 @@ use super::{
     session::{LiveSession, Session},
 };
 
-/// Sessions per generation; two generations are held. A hundred thousand live ones fit.
-const GENERATION: usize = 1 << 16;
+/// Sessions per generation; two generations are held. A hundred thousand live ones fit into one, so that none of them is
+/// forgotten when the generations change.
+const GENERATION: usize = 1 << 17;
 
 #[derive(Debug, Default)]
 pub(in crate::registry) struct Memory {

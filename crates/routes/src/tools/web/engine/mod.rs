@@ -231,6 +231,8 @@ fn resolve(key: &SecretRef) -> Result<Secret, EngineError> {
         SecretRef::Env(name) => std::env::var(name).map_err(|error| failed(error.to_string()))?,
         SecretRef::File(path) => fs::read_to_string(path).map_err(|error| failed(error.to_string()))?,
         SecretRef::Literal(secret) => return Ok(secret.clone()),
+        // No checked configuration has it.
+        SecretRef::Stored(_) => return Err(failed("the secret store is for MCP servers".into())),
     };
     match text.trim() {
         "" => Err(failed("it is empty".into())),

@@ -1,13 +1,21 @@
-//! A secret is a type that neither prints nor serialises.
+//! A secret is a type that neither prints nor serialises, and whose memory is wiped when it goes.
+
+mod redactor;
+mod source;
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
+pub use redactor::{REDACTED, Redactor, SHORTEST_REDACTED};
+pub use source::{Principal, Resolved, SecretError, SecretSource, SubjectTokens};
+
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// The only way to the text. Search for this name to see every place that handles one.

@@ -1,0 +1,162 @@
+//! `aegis upstream` and `aegis secret`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+
+use super::duration;
+
+#[derive(Debug, Subcommand)]
+pub enum Upstream {
+    /// Take over the MCP servers of a desktop client
+    #[command(
+        after_help = "Reads the `mcpServers` of Claude Code, Claude Desktop, Cursor and others, and the `servers` of VS Code. Secrets \
+                            in it go to the secret store; what is kept of them is a reference.\n\n\
+                            Examples:\n  aegis upstream import ~/.cursor/mcp.json   # shows what it would do\n  \
+                            aegis upstream import .mcp.json --write --grant desktop   # and lets the context `desktop` call their tools"
+    )]
+    Import(Import),
+    /// Add a server and start it
+    #[command(after_help = "A server of the configuration file is changed there.\n\nExamples:\n  \
+                            aegis upstream add files -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
+                            aegis upstream add github --credential GITHUB_PERSONAL_ACCESS_TOKEN=secret:github/token -- npx -y @modelcontextprotocol/server-github\n  \
+                            aegis upstream add search --url https://mcp.example.org/mcp --credential Authorization=secret:search/token\n  \
+                            aegis upstream add --file server.yaml")]
+    Add(Box<Add>),
+    /// The servers there are, and how each is doing
+    List {
+        #[arg(long, default_value_t = 200)]
+        limit: usize,
+    },
+    /// Everything about one server
+    Show { name: String },
+    /// Connect to a server for a look: does it start, what does it offer
+    Test { name: String },
+    /// End an added server and forget it
+    Remove { name: String },
+    /// Start a server anew, with its credentials read again
+    Restart { name: String },
+    /// What a server wrote to its standard error
+    Logs {
+        name: String,
+        #[arg(long, short = 'n', default_value_t = 100)]
+        limit: usize,
+    },
+    /// Definitions of tools that wait for a decision, against those that were accepted
+    Diff { name: String },
+    /// Accept definitions that wait
+    #[command(after_help = "Examples:\n  aegis upstream diff github   # look first\n  \
+                            aegis upstream accept github\n  aegis upstream accept github create_issue")]
+    Accept {
+        name: String,
+        /// The server's own names of tools [default: all that wait]
+        tools: Vec<String>,
+        /// Only a definition of this digest, as `diff` shows it
+        #[arg(long, requires = "tools")]
+        digest: Option<String>,
+    },
+    /// Reject definitions that wait; the same ones are not proposed again
+    Reject {
+        name: String,
+        /// The server's own names of tools [default: all that wait]
+        tools: Vec<String>,
+        /// Only a definition of this digest, as `diff` shows it
+        #[arg(long, requires = "tools")]
+        digest: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The client's configuration file; `-` reads it from standard input
+    pub file: PathBuf,
+    /// Add the servers and store their secrets; without it nothing changes
+    #[arg(long)]
+    pub write: bool,
+    /// Only this server; repeat it for several
+    #[arg(long = "only", value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Let users of this security context call the servers' tools; it is made when there is none
+    #[arg(long, value_name = "CONTEXT")]
+    pub grant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// How people and rules call it
+    #[arg(required_unless_present = "file")]
+    pub name: Option<String>,
+    /// A server as it stands under spec.mcp_servers, in YAML or JSON; `-` reads it from standard input
+    #[arg(long, conflicts_with_all = ["name", "url", "command"])]
+    pub file: Option<PathBuf>,
+    /// The address of a server that speaks HTTP
+    #[arg(long, conflicts_with = "command")]
+    pub url: Option<String>,
+    /// A variable that is no secret, as NAME=VALUE; repeat it for several
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub environment: Vec<String>,
+    /// A variable or header whose value is a secret, as NAME=REFERENCE: env:NAME, file:/path or secret:name
+    #[arg(long = "credential", value_name = "NAME=REF")]
+    pub credentials: Vec<String>,
+    /// Put before the names of its tools [default: its name]
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// A tool that it serves, by the name that agents use: web.search, or web.*
+    #[arg(long = "capability", value_name = "NAME")]
+    pub capabilities: Vec<String>,
+    /// New definitions of tools wait for an operator
+    #[arg(long)]
+    pub approve_definitions: bool,
+    /// Let users of this security context call its tools; it is made when there is none
+    #[arg(long, value_name = "CONTEXT")]
+    pub grant: Option<String>,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Secret {
+    /// Store a secret; its value is read from the terminal, standard input or a file, and never shown
+    #[command(
+        after_help = "A value is no argument: everybody on this machine could read it there.\n\nExamples:\n  \
+                            aegis secret set github/token   # asks for it\n  pass show github | aegis secret set github/token\n  \
+                            aegis secret set tls/key --from-file key.pem --ttl 90d"
+    )]
+    Set(Value),
+    /// The secrets there are, without their values
+    List {
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Only this tenant's
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Give a secret another value; servers that hold it get it, the old one is gone
+    #[command(after_help = "Example:\n  aegis secret rotate github/token")]
+    Rotate(Value),
+    /// Delete a secret
+    Delete {
+        name: String,
+        /// The tenant it belongs to [default: the operator's]
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Seal every secret with a new key
+    RenewKey,
+}
+
+#[derive(Debug, Args)]
+pub struct Value {
+    /// Parts of letters, digits, `.`, `_` and `-`, joined by `/`
+    pub name: String,
+    /// Read the value from this file instead
+    #[arg(long, value_name = "FILE")]
+    pub from_file: Option<PathBuf>,
+    /// How long it is good for, e.g. 90d [default: until it is changed]
+    #[arg(long, value_parser = duration)]
+    pub ttl: Option<Duration>,
+    /// The tenant it belongs to [default: the operator's]
+    #[arg(long)]
+    pub tenant: Option<String>,
+}

@@ -1,0 +1,159 @@
+//! Output while it comes, over every door that can tell it.
+
+use std::io::{BufRead, BufReader, Write};
+
+use serde_json::{Value, json};
+
+use super::Scene;
+use crate::common::text;
+
+const SLOWLY: &str = "for n in 1 2 3; do echo line $n; sleep 0.6; done";
+
+#[test]
+fn over_plain_http_as_events() {
+    let scene = Scene::new();
+    let body = json!({"command": "bash", "args": ["-c", SLOWLY]}).to_string();
+    let mut stream = scene.node.connect();
+    write!(
+        stream,
+        "POST /v1/tools/cmd.run HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: text/event-stream\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        scene.node.address,
+        scene.node.token,
+        body.len()
+    )
+    .unwrap();
+    let answer = crate::common::read_answer(&mut stream);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.header("content-type").unwrap().starts_with("text/event-stream"));
+    let events: Vec<(String, Value)> = answer
+        .body
+        .split("\n\n")
+        .filter_map(|event| {
+            let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            Some((field("event:")?.to_owned(), serde_json::from_str(field("data:")?).ok()?))
+        })
+        .collect();
+    let told: String = events
+        .iter()
+        .filter(|(name, _)| name == "progress")
+        .filter_map(|(_, data)| data["message"].as_str())
+        .collect();
+    assert_eq!(told, "line 1\nline 2\nline 3\n");
+    assert!(events.len() >= 3, "{events:?}");
+    let (name, last) = events.last().unwrap();
+    assert_eq!((name.as_str(), &last["status"]), ("answer", &json!(200)));
+    assert_eq!(last["body"]["result"]["exit_code"], 0, "{last}");
+}
+
+#[test]
+fn a_call_that_says_nothing_is_answered_as_ever() {
+    let scene = Scene::new();
+    let body = json!({"command": "bash", "args": ["-c", "exit 3"]}).to_string();
+    let mut stream = scene.node.connect();
+    write!(
+        stream,
+        "POST /v1/tools/cmd.run HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: application/json, text/event-stream\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        scene.node.address,
+        scene.node.token,
+        body.len()
+    )
+    .unwrap();
+    let answer = crate::common::read_answer(&mut stream);
+    assert_eq!((answer.status, &answer.result()["exit_code"]), (200, &json!(3)), "{}", answer.body);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+}
+
+#[test]
+fn on_the_terminal() {
+    let scene = Scene::new();
+    let arguments = json!({"command": "bash", "args": ["-c", SLOWLY]}).to_string();
+    let output = scene.node.cli(&["call", "cmd.run", &arguments]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "line 1\nline 2\nline 3\n");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["stdout"], "line 1\nline 2\nline 3\n");
+}
+
+#[test]
+fn over_mcp_as_progress() {
+    let scene = Scene::new();
+    let mut child = std::process::Command::new(crate::common::AEGIS)
+        .arg("mcp")
+        .env("AEGIS_DATA", scene.node.data())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    writeln!(input, "{initialize}").unwrap();
+    lines.next().unwrap().unwrap();
+    writeln!(input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+    let slowly = "for n in 1 2 3 4; do echo line $n; sleep 0.7; done";
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "cmd.run", "arguments": {"command": "bash", "args": ["-c", slowly]}, "_meta": {"progressToken": "p"}}});
+    writeln!(input, "{call}").unwrap();
+    let (mut told, mut last) = (String::new(), 0.0);
+    let result = loop {
+        let message: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        if message["id"] == 2 {
+            break message;
+        }
+        assert_eq!(message["method"], "notifications/progress", "{message}");
+        let params = &message["params"];
+        assert_eq!(params["progressToken"], "p");
+        let progress = params["progress"].as_f64().unwrap();
+        assert!(progress > last, "{message}");
+        last = progress;
+        told.push_str(params["message"].as_str().unwrap());
+    };
+    assert_eq!(result["result"]["structuredContent"]["exit_code"], 0, "{result}");
+    assert!(told.contains("line 2\n") && told.contains("line 3\n"), "{told}");
+    drop(input);
+    child.wait().unwrap();
+}
+
+#[test]
+fn to_subscribers_as_events() {
+    let scene = Scene::new();
+    let mut stream = scene.node.connect();
+    write!(
+        stream,
+        "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+        scene.node.address, scene.node.token
+    )
+    .unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("200"));
+    // The headers come before anything is told, so whoever has them is subscribed.
+    lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+    scene.ran("echo some output; exit 3");
+    scene.run("git", &["push"]);
+    let mut told = Vec::new();
+    for line in lines {
+        if let Some(name) = line.strip_prefix("event: ") {
+            told.push((name.to_owned(), Value::Null));
+        } else if let (Some(data), Some(last)) = (line.strip_prefix("data: "), told.last_mut()) {
+            last.1 = serde_json::from_str(data).unwrap();
+            if last.0 == "SealEvent::PolicyViolationBlocked" {
+                break;
+            }
+        }
+    }
+    let find = |name: &str| {
+        let found = told.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("{name} is not among {told:?}")).1["detail"].clone()
+    };
+    let started = find("CommandExecutionEvent::CommandExecutionStarted");
+    assert_eq!((&started["command"], &started["cwd"]), (&json!("bash"), &json!("/workspace")), "{started}");
+    let completed = find("CommandExecutionEvent::CommandExecutionCompleted");
+    assert_eq!((&completed["exit_code"], &completed["stdout_bytes"]), (&json!(3), &json!(12)), "{completed}");
+    // A normal answer, and a failure to whoever watches.
+    assert_eq!(find("MCPToolEvent::InvocationFailed")["exit_code"], 3);
+    assert_eq!(find("CommandExecutionEvent::CommandPolicyViolation")["violation"], "SubcommandNotAllowed");
+}

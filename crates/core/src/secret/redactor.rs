@@ -1,0 +1,186 @@
+//! Known secrets taken out of texts that others will read: a server may echo what it was given.
+
+use std::borrow::Cow;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::Value;
+
+use super::Secret;
+
+/// What stands in the place of a secret.
+pub const REDACTED: &str = "[redacted]";
+
+/// Shorter values would take ordinary words out of every text.
+pub const SHORTEST_REDACTED: usize = 6;
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Finds all known secrets in one pass, as they are and as JSON, URLs, headers and dumps write them.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    automaton: Option<AhoCorasick>,
+}
+
+impl Redactor {
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut forms: Vec<String> = secrets
+            .into_iter()
+            .map(Secret::expose)
+            .filter(|secret| secret.len() >= SHORTEST_REDACTED)
+            .flat_map(written_forms)
+            .collect();
+        forms.sort_unstable();
+        forms.dedup();
+        if forms.is_empty() {
+            return Self::default();
+        }
+        // The longest form wins: of a secret that begins with another nothing is left over.
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms).ok();
+        Self { automaton }
+    }
+
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let Some(automaton) = &self.automaton else { return Cow::Borrowed(text) };
+        let mut found = automaton.find_iter(text).peekable();
+        if found.peek().is_none() {
+            return Cow::Borrowed(text);
+        }
+        let mut kept = String::with_capacity(text.len());
+        let mut end = 0;
+        for hit in found {
+            // Forms are whole texts, so hits end between characters.
+            kept.push_str(text.get(end..hit.start()).unwrap_or_default());
+            kept.push_str(REDACTED);
+            end = hit.end();
+        }
+        kept.push_str(text.get(end..).unwrap_or_default());
+        Cow::Owned(kept)
+    }
+
+    /// Whether a secret stands anywhere in these bytes.
+    pub fn finds(&self, bytes: &[u8]) -> bool {
+        self.automaton.as_ref().is_some_and(|automaton| automaton.is_match(bytes))
+    }
+
+    /// As [`Self::text`], in every text and every name of a member.
+    pub fn value(&self, value: &mut Value) {
+        if self.automaton.is_none() {
+            return;
+        }
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(kept) = self.text(text) {
+                    *text = kept;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(members) => {
+                members.values_mut().for_each(|member| self.value(member));
+                if members.keys().any(|name| self.finds(name.as_bytes())) {
+                    *members = std::mem::take(members)
+                        .into_iter()
+                        .map(|(name, member)| (self.text(&name).into_owned(), member))
+                        .collect();
+                }
+            }
+            // A secret of digits may come back as a number.
+            Value::Number(number) => {
+                if self.finds(number.to_string().as_bytes()) {
+                    *value = REDACTED.into();
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+}
+
+fn written_forms(secret: &str) -> Vec<String> {
+    let json = serde_json::to_string(secret).unwrap_or_default();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms =
+        vec![secret.to_owned(), json, hex.to_uppercase(), hex, percent(secret, false), percent(secret, true)];
+    forms.extend(base64_cores(secret.as_bytes()));
+    forms.retain(|form| form.len() >= SHORTEST_REDACTED);
+    forms
+}
+
+fn percent(text: &str, space_is_plus: bool) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            b' ' if space_is_plus => "+".to_owned(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// What base64 makes of the bytes wherever they stand in a longer text, as in `user:password`: the digits that depend
+/// on these bytes alone, for each of the three ways they can fall, in both alphabets.
+fn base64_cores(bytes: &[u8]) -> Vec<String> {
+    let mut cores = Vec::new();
+    for before in 0..3_usize {
+        let first = (before * 8).div_ceil(6);
+        let last = (before + bytes.len()) * 8 / 6;
+        let bit = |index: usize| -> usize {
+            let byte = index / 8;
+            if byte < before { 0 } else { usize::from(bytes[byte - before] >> (7 - index % 8) & 1) }
+        };
+        let core: String = (first..last)
+            .map(|digit| (0..6).fold(0, |value, step| value << 1 | bit(digit * 6 + step)))
+            .map(|value| char::from(BASE64[value]))
+            .collect();
+        // Fewer would be found by chance.
+        if core.len() >= 8 {
+            cores.push(core.replace('+', "-").replace('/', "_"));
+            cores.push(core);
+        }
+    }
+    cores
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn redactor(secrets: &[&str]) -> Redactor {
+        let secrets: Vec<Secret> = secrets.iter().map(|text| Secret::new(*text)).collect();
+        Redactor::new(&secrets)
+    }
+
+    #[test]
+    fn secrets_go_however_they_are_written() {
+        let redactor = redactor(&["p\"ss wörd/1+2"]);
+        assert_eq!(redactor.text("x p\"ss wörd/1+2 y"), "x [redacted] y");
+        assert_eq!(redactor.text(r#"{"a":"p\"ss wörd/1+2"}"#), r#"{"a":"[redacted]"}"#);
+        assert_eq!(redactor.text("k=p%22ss+w%C3%B6rd%2F1%2B2&x"), "k=[redacted]&x");
+    }
+
+    #[test]
+    fn base64_is_found_wherever_it_falls() {
+        // `ann:correct-horse`, `user:correct-horse` and `ab:correct-horse`.
+        let redactor = redactor(&["correct-horse"]);
+        for encoded in ["YW5uOmNvcnJlY3QtaG9yc2U=", "dXNlcjpjb3JyZWN0LWhvcnNl", "YWI6Y29ycmVjdC1ob3JzZQ=="] {
+            assert!(redactor.finds(encoded.as_bytes()), "{encoded}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_changes() {
+        let redactor = redactor(&["abc", "hunter2hunter2"]);
+        assert!(matches!(redactor.text("abc and more"), Cow::Borrowed(_)));
+        let mut value = json!({"a": ["x", 1, null], "b": "has hunter2hunter2 in it", "hunter2hunter2": 1});
+        redactor.value(&mut value);
+        assert_eq!(value, json!({"a": ["x", 1, null], "b": "has [redacted] in it", "[redacted]": 1}));
+        assert_eq!(Redactor::default().text("anything"), "anything");
+    }
+
+    #[test]
+    fn the_longer_of_two_secrets_goes_whole() {
+        assert_eq!(redactor(&["secret-one", "secret-one-two"]).text("a secret-one-two b"), "a [redacted] b");
+    }
+}

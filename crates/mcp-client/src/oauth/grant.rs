@@ -1,0 +1,226 @@
+//! From a person's consent to a token: the authorisation code grant with PKCE, and its renewal.
+
+use std::time::{Duration, Instant};
+
+use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use http::{
+    HeaderName, Method,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use url::{Url, form_urlencoded};
+
+use super::{
+    Browser, SignInError,
+    discovery::{Found, Issuer},
+    endpoint,
+    registration::{Proof, Registered},
+    send,
+};
+use crate::http::Http;
+
+/// A token is renewed this long before it ends.
+const MARGIN: Duration = Duration::from_secs(30);
+
+#[derive(Clone, derive_more::Debug)]
+pub(super) struct Token {
+    #[debug(skip)]
+    pub(super) access: String,
+    #[debug(skip)]
+    pub(super) refresh: Option<String>,
+    pub(super) ends: Option<Instant>,
+}
+
+impl Token {
+    pub(super) fn is_stale(&self) -> bool {
+        self.ends.is_some_and(|ends| ends <= Instant::now() + MARGIN)
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    token_type: String,
+    #[serde(default)]
+    expires_in: Option<u64>,
+    #[serde(default)]
+    refresh_token: Option<String>,
+}
+
+/// Sends somebody to agree, and takes the code that they come back with to the token endpoint.
+pub(super) async fn obtain(
+    http: &dyn Http,
+    browser: &dyn Browser,
+    redirect: &Url,
+    found: &Found,
+    client: &Registered,
+    scopes: &[String],
+) -> Result<Token, SignInError> {
+    let issuer = &found.issuer;
+    let methods = issuer.code_challenge_methods_supported.as_deref().unwrap_or_default();
+    if !methods.iter().any(|method| method == "S256") {
+        return Err(SignInError::NoProofKey);
+    }
+    let (verifier, state) = (random()?, random()?);
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+    let mut url = endpoint(&issuer.authorization_endpoint)?;
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &client.client_id)
+        .append_pair("redirect_uri", redirect.as_str())
+        .append_pair("code_challenge", &challenge)
+        .append_pair("code_challenge_method", "S256")
+        .append_pair("state", &state)
+        .append_pair("resource", &found.resource);
+    if !scopes.is_empty() {
+        url.query_pairs_mut().append_pair("scope", &scopes.join(" "));
+    }
+    let back = browser.visit(url).await.map_err(|reason| SignInError::Declined(reason.into()))?;
+    let code = code(&back, redirect, &state, issuer)?;
+    let form = [
+        ("grant_type", "authorization_code"),
+        ("code", &code),
+        ("redirect_uri", redirect.as_str()),
+        ("code_verifier", &verifier),
+        ("resource", &found.resource),
+    ];
+    token(http, issuer, client, &form).await
+}
+
+pub(super) async fn renew(
+    http: &dyn Http,
+    found: &Found,
+    client: &Registered,
+    refresh: &str,
+) -> Result<Token, SignInError> {
+    let form = [("grant_type", "refresh_token"), ("refresh_token", refresh), ("resource", &found.resource)];
+    let mut token = token(http, &found.issuer, client, &form).await?;
+    token.refresh.get_or_insert_with(|| refresh.to_owned());
+    Ok(token)
+}
+
+/// The code, if it is the answer to our question and comes from whom we asked (RFC 9207).
+fn code(back: &Url, redirect: &Url, state: &str, issuer: &Issuer) -> Result<String, SignInError> {
+    let place = |url: &Url| (url.origin(), url.path().to_owned());
+    if place(back) != place(redirect) {
+        return Err(SignInError::Forged("it came to another address"));
+    }
+    let parameter = |wanted: &str| {
+        let mut values =
+            back.query_pairs().filter(|(name, _)| name == wanted).map(|(_, value)| value.into_owned());
+        values.next()
+    };
+    if parameter("state").as_deref() != Some(state) {
+        return Err(SignInError::Forged("its `state` is not ours"));
+    }
+    match parameter("iss") {
+        Some(iss) if iss != issuer.issuer => {
+            return Err(SignInError::OtherIssuer {
+                expected: issuer.issuer.as_str().into(),
+                found: iss.into(),
+            });
+        }
+        None if issuer.authorization_response_iss_parameter_supported => {
+            return Err(SignInError::Forged("it lacks the `iss` that the issuer announced"));
+        }
+        _ => {}
+    }
+    if let Some(error) = parameter("error") {
+        return Err(SignInError::Declined(error.into()));
+    }
+    parameter("code").ok_or(SignInError::Forged("it has no code"))
+}
+
+async fn token(
+    http: &dyn Http,
+    issuer: &Issuer,
+    client: &Registered,
+    form: &[(&str, &str)],
+) -> Result<Token, SignInError> {
+    let (headers, body) = shown(client, form);
+    let place = endpoint(&issuer.token_endpoint)?;
+    let (status, bytes) = send(http, Method::POST, &place, &headers, body).await?;
+    if status != 200 {
+        return Err(SignInError::refused("asking for a token", status, &bytes));
+    }
+    let unreadable =
+        |reason: String| SignInError::Unreadable { at: place.as_str().into(), reason: reason.into() };
+    let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+    if !answer.token_type.eq_ignore_ascii_case("bearer") {
+        return Err(unreadable("the token is of a kind that is not spoken here".to_owned()));
+    }
+    Ok(Token {
+        access: answer.access_token,
+        refresh: answer.refresh_token,
+        ends: answer.expires_in.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds))),
+    })
+}
+
+/// The request to the token endpoint, with who asks shown in the way that is agreed on.
+fn shown(client: &Registered, form: &[(&str, &str)]) -> (Vec<(HeaderName, String)>, Vec<u8>) {
+    let mut body = form_urlencoded::Serializer::new(String::new());
+    body.extend_pairs(form);
+    let mut headers = vec![
+        (CONTENT_TYPE, "application/x-www-form-urlencoded".to_owned()),
+        (ACCEPT, "application/json".to_owned()),
+    ];
+    let secret = client.secret.as_deref().unwrap_or_default();
+    match client.proof {
+        Proof::Basic => {
+            let escaped = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = format!("{}:{}", escaped(&client.client_id), escaped(secret));
+            headers.push((AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode(pair))));
+        }
+        Proof::Post => {
+            body.append_pair("client_id", &client.client_id).append_pair("client_secret", secret);
+        }
+        Proof::None => {
+            body.append_pair("client_id", &client.client_id);
+        }
+    }
+    (headers, body.finish().into_bytes())
+}
+
+/// 256 bits that nobody can guess, as text.
+fn random() -> Result<String, SignInError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|_| SignInError::NoRandomness)?;
+    Ok(BASE64_URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn issuer(announces: bool) -> Issuer {
+        serde_json::from_value(serde_json::json!({
+            "issuer": "https://as", "authorization_endpoint": "https://as/a", "token_endpoint": "https://as/t",
+            "authorization_response_iss_parameter_supported": announces,
+        }))
+        .unwrap()
+    }
+
+    fn taken(back: &str, announces: bool) -> Result<String, SignInError> {
+        let redirect = Url::parse("http://127.0.0.1:9/callback").unwrap();
+        code(&Url::parse(back).unwrap(), &redirect, "s", &issuer(announces))
+    }
+
+    #[test]
+    fn only_the_answer_to_our_question_is_taken() {
+        assert_eq!(taken("http://127.0.0.1:9/callback?code=c&state=s", false).unwrap(), "c");
+        assert_eq!(taken("http://127.0.0.1:9/callback?code=c&state=s&iss=https://as", true).unwrap(), "c");
+        for (back, announces) in [
+            ("http://127.0.0.1:9/callback?code=c&state=t", false),
+            ("http://127.0.0.1:9/callback?code=c", false),
+            ("http://127.0.0.1:9/other?code=c&state=s", false),
+            ("http://127.0.0.1:9/callback?code=c&state=s", true),
+            ("http://127.0.0.1:9/callback?code=c&state=s&iss=https://as/", true),
+            ("http://127.0.0.1:9/callback?code=c&state=s&iss=https://evil", false),
+            ("http://127.0.0.1:9/callback?error=access_denied&state=s", false),
+            ("http://127.0.0.1:9/callback?state=s", false),
+        ] {
+            assert!(taken(back, announces).is_err(), "{back}");
+        }
+    }
+}

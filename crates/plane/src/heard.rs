@@ -1,0 +1,64 @@
+//! What a call says while it runs: progress to the door it came through, events to everybody who listens.
+
+use aegis_core::{
+    Caller, Event, Timestamp, ToolSpec,
+    asking::{Answering, Manner, Question},
+    event::EventName,
+    id::CallId,
+    progress::{Listener, Progress},
+    record::{Entry, NodeRecord},
+};
+
+use serde_json::Value;
+
+use crate::pipeline::Plane;
+
+pub(crate) struct Heard<'a> {
+    pub(crate) plane: &'a Plane,
+    pub(crate) caller: &'a Caller,
+    pub(crate) call: CallId,
+    pub(crate) tool: &'a ToolSpec,
+    /// Who waits for the answer.
+    pub(crate) listener: &'a dyn Listener,
+}
+
+impl Listener for Heard<'_> {
+    fn progress(&self, progress: Progress) {
+        self.listener.progress(progress);
+    }
+
+    fn event(&self, event: Event) {
+        // Where a program went is no part of its call's arguments, and must be known later all the same.
+        let action = match event.name {
+            EventName::EgressConnected => Some("egress-connected"),
+            EventName::EgressRefused => Some("egress-refused"),
+            _ => None,
+        };
+        if let Some(action) = action {
+            let mut detail = event.detail.clone();
+            detail.insert("call".into(), self.call.to_string().into());
+            let caller = Some(self.caller.clone());
+            let record = NodeRecord { time: Timestamp::now(), action: action.to_owned(), caller, detail };
+            let audit = self.plane.audit().clone();
+            self.plane.work.spawn(async move {
+                if let Err(error) = audit.record(&Entry::Node(record)).await {
+                    tracing::error!(%error, "a connection out of a sandbox could not be recorded");
+                }
+            });
+        }
+        self.plane.bus().announce(&self.caller.tenant, self.call, &self.tool.name, event.clone());
+        self.listener.event(event);
+    }
+
+    fn log(&self, message: &Value) {
+        self.listener.log(message);
+    }
+
+    fn manner(&self) -> Option<&Manner> {
+        self.listener.manner()
+    }
+
+    fn ask(&self, question: Question) -> Answering<'_> {
+        self.listener.ask(question)
+    }
+}

@@ -1,0 +1,216 @@
+//! From a permit and the caller's volumes to what the sandbox is to run.
+
+use std::{path::PathBuf, time::Duration};
+
+use aegis_core::{
+    Failure, FailureKind, Grant, Violation, ViolationKind,
+    config::{AccessMode, SandboxBackend},
+    path::WORKSPACE,
+};
+use aegis_sandbox::{Access, Launch, Limits, Mount, Network};
+use serde::Serialize;
+
+use super::{Exec, Wanted, disk, environment};
+use crate::{
+    files::{FileError, HostVolume},
+    tool::Run,
+};
+
+/// How far a command reaches, by the names that the tools' contracts have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxMode {
+    /// No network, and every volume read-only.
+    ReadOnlyLocal,
+    /// No network; writes to its volumes.
+    NoNetworkCompute,
+    /// Reaches the domains that are granted, through the node's proxy.
+    RestrictedRemote,
+    /// Reaches every public address, through the node's proxy.
+    PrivilegedOperatorApproved,
+}
+
+impl SandboxMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnlyLocal => "read_only_local",
+            Self::NoNetworkCompute => "no_network_compute",
+            Self::RestrictedRemote => "restricted_remote",
+            Self::PrivilegedOperatorApproved => "privileged_operator_approved",
+        }
+    }
+
+    fn of(network: Network, grant: &Grant, mounts: &[Mount]) -> Self {
+        let everywhere = grant.domains.iter().flatten().any(|domain| domain.to_string() == "*");
+        let writes = mounts.iter().any(|mount| mount.access == Access::ReadWrite);
+        match network {
+            Network::Proxy if everywhere => Self::PrivilegedOperatorApproved,
+            Network::Proxy => Self::RestrictedRemote,
+            Network::None if writes => Self::NoNetworkCompute,
+            Network::None => Self::ReadOnlyLocal,
+        }
+    }
+}
+
+/// What to run, and what must be looked after meanwhile.
+pub(super) struct Composed {
+    pub(super) launch: Launch,
+    pub(super) mode: SandboxMode,
+    /// Those that the command can write to.
+    pub(super) volumes: Vec<Writable>,
+}
+
+/// A volume that a command writes to, and how much was free before.
+#[derive(Debug, Clone)]
+pub(super) struct Writable {
+    pub(super) volume: HostVolume,
+    pub(super) free: u64,
+}
+
+impl Exec {
+    pub(super) async fn compose(
+        &self,
+        run: &Run<'_>,
+        wanted: &Wanted,
+        timeout: Duration,
+    ) -> Result<Composed, Failure> {
+        let grant = run.permit.limits();
+        let network = network_of(grant);
+        let tenant = &run.permit.caller().tenant;
+        let volumes = self.files.host_volumes(tenant, grant.paths.as_deref()).await?;
+        let directory = wanted.directory.as_ref().map_or(WORKSPACE, |directory| directory.as_str());
+        if !volumes.iter().any(|volume| volume.mount_path().as_str() == WORKSPACE) {
+            return Err(run.refuse(
+                Violation::new(
+                    ViolationKind::PathOutsideBoundary,
+                    "commands see whole volumes, and the workspace is not granted as a whole",
+                )
+                .rule(format!("{}.path_allowlist", grant.rule))
+                .hint("grant /workspace, or mount the part as a volume of its own"),
+            ));
+        }
+        let mut mounts: Vec<Mount> = volumes.iter().map(mount_of).collect();
+        mounts.extend(self.directories.iter().map(|(inside, host)| Mount {
+            host: host.clone(),
+            inside: inside.clone(),
+            access: Access::ReadOnly,
+        }));
+        let env = environment::compose(&self.config, &wanted.environment, network).map_err(|error| {
+            run.refuse(
+                Violation::new(
+                    ViolationKind::InvalidArguments,
+                    format!("Invalid tool arguments: field 'env': {error} for tool '{}'", run.permit.tool()),
+                )
+                .rule("spec.exec.environment.allow")
+                .hint("leave it out, or ask an operator to name it there"),
+            )
+        })?;
+        let mode = SandboxMode::of(network, grant, &mounts);
+        let volumes: Vec<HostVolume> =
+            volumes.into_iter().filter(|volume| volume.access() == AccessMode::ReadWrite).collect();
+        let volumes = with_room(volumes).await?;
+        let limits = &self.config.limits;
+        let launch = Launch {
+            program: wanted.line.program.clone(),
+            args: wanted.line.arguments.clone(),
+            env,
+            cwd: PathBuf::from(directory),
+            stdin: wanted.stdin.clone(),
+            mounts,
+            network,
+            limits: Limits {
+                memory: limits.memory.0,
+                processes: limits.processes,
+                cpu: limits.cpu,
+                wall: timeout,
+                file_size: limits.file_size.0,
+                scratch: limits.scratch.0,
+                open_files: limits.open_files,
+            },
+            image: self.config.image.clone().filter(|_| self.config.backend == SandboxBackend::Oci),
+        };
+        Ok(Composed { launch, mode, volumes })
+    }
+}
+
+/// The network is off unless domains are granted by name: for a command, silence grants nothing.
+fn network_of(grant: &Grant) -> Network {
+    match &grant.domains {
+        Some(domains) if !domains.is_empty() => Network::Proxy,
+        _ => Network::None,
+    }
+}
+
+fn mount_of(volume: &HostVolume) -> Mount {
+    Mount {
+        host: volume.host().clone(),
+        inside: PathBuf::from(volume.mount_path().as_str()),
+        access: match volume.access() {
+            AccessMode::ReadOnly => Access::ReadOnly,
+            AccessMode::ReadWrite => Access::ReadWrite,
+        },
+    }
+}
+
+/// An estimate is enough, unless it says that there is none.
+fn room_of(volume: &HostVolume) -> Result<Option<u64>, FileError> {
+    if volume.room()? == Some(0) {
+        volume.forget();
+    }
+    volume.room()
+}
+
+/// A command that starts on a full volume could only make it fuller.
+async fn with_room(volumes: Vec<HostVolume>) -> Result<Vec<Writable>, Failure> {
+    let measured = tokio::task::spawn_blocking(move || {
+        let full = volumes.iter().find_map(|volume| match room_of(volume) {
+            Ok(Some(0)) => Some(Failure::new(
+                FailureKind::VolumeQuotaExceeded,
+                format!(
+                    "the volume at {} is full: delete files, then run the command again",
+                    volume.mount_path()
+                ),
+            )),
+            Ok(_) => None,
+            Err(error) => Some(error.into()),
+        });
+        if let Some(failure) = full {
+            return Err(failure);
+        }
+        let free = |volume: &HostVolume| disk::free(volume).unwrap_or(0);
+        Ok(volumes.into_iter().map(|volume| Writable { free: free(&volume), volume }).collect())
+    });
+    measured.await.map_err(|error| Failure::new(FailureKind::StorageError, error.to_string()))?
+}
+
+#[cfg(test)]
+mod tests {
+    use aegis_core::domain::DomainPattern;
+
+    use super::*;
+
+    fn granting(domains: Option<&[&str]>) -> Grant {
+        let parse = |domain: &&str| DomainPattern::parse(domain).unwrap();
+        Grant { domains: domains.map(|domains| domains.iter().map(parse).collect()), ..Grant::default() }
+    }
+
+    #[test]
+    fn the_network_is_off_unless_domains_are_named() {
+        assert_eq!(network_of(&granting(None)), Network::None);
+        assert_eq!(network_of(&granting(Some(&[]))), Network::None);
+        assert_eq!(network_of(&granting(Some(&["example.org"]))), Network::Proxy);
+    }
+
+    #[test]
+    fn modes_say_what_was_composed() {
+        let mount = |access| vec![Mount { host: "/a".into(), inside: "/workspace".into(), access }];
+        let mode = |domains: Option<&[&str]>, access| {
+            let grant = granting(domains);
+            SandboxMode::of(network_of(&grant), &grant, &mount(access)).as_str()
+        };
+        assert_eq!(mode(None, Access::ReadOnly), "read_only_local");
+        assert_eq!(mode(None, Access::ReadWrite), "no_network_compute");
+        assert_eq!(mode(Some(&["example.org"]), Access::ReadOnly), "restricted_remote");
+        assert_eq!(mode(Some(&["*"]), Access::ReadWrite), "privileged_operator_approved");
+    }
+}

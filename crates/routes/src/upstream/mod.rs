@@ -1,0 +1,405 @@
+//! MCP servers behind the node: started, looked after, listed, and called with a permit like everything else.
+//!
+//! Everything a server says is text from outside. Its definitions are held against what can be used and against what an
+//! operator accepted; its answers are bounded, checked, labelled, and rid of secrets that it was given.
+
+mod answer;
+mod ask;
+mod bridge;
+pub mod credentials;
+mod definition;
+mod direct;
+mod logs;
+mod notices;
+pub mod oauth;
+mod offers;
+mod operations;
+mod pool;
+pub mod schema;
+mod server;
+mod tasks;
+mod tool;
+mod watch;
+mod way;
+
+#[cfg(test)]
+mod oauth_tests;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use aegis_core::{
+    config::{EgressConfig, McpServer, ToolPattern, upstream::specificity},
+    secret::{Principal, Redactor, SecretSource, SubjectTokens},
+    upstream::{
+        BoxFuture, LogLine, Pins, ServerStatus, ServerTool, Standing, TestReport, UpstreamError, Upstreams,
+    },
+};
+use aegis_mcp_client::{Handler, Http, Listed};
+use http::HeaderValue;
+use tokio::sync::{Notify, broadcast};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use aegis_mcp_client::http::header_parameters;
+pub use direct::Direct;
+pub use notices::Notice;
+pub use offers::{NoOffers, Offers, Owner, Sought};
+
+use crate::{
+    catalog::{Catalog, Entry, View},
+    egress::EgressError,
+};
+use notices::Notices;
+use oauth::AccessTokens;
+use server::Server;
+use tool::UpstreamTool;
+use way::Ways;
+
+/// Changes that come together are published together.
+const TOGETHER: Duration = Duration::from_millis(5);
+/// How long the node waits for servers to go.
+const FAREWELL: Duration = Duration::from_secs(6);
+
+/// What the servers need of the node.
+#[derive(derive_more::Debug)]
+pub struct Parts {
+    pub catalog: Arc<Catalog>,
+    #[debug(skip)]
+    pub secrets: Arc<dyn SecretSource>,
+    #[debug(skip)]
+    pub subjects: Arc<dyn SubjectTokens>,
+    #[debug(skip)]
+    pub pins: Arc<dyn Pins>,
+    pub egress: EgressConfig,
+    /// Where programs start that name no directory.
+    pub directory: PathBuf,
+    /// As whom the node itself uses servers that know their callers.
+    pub own: Principal,
+    /// The node's name and version, shown to servers.
+    pub name: String,
+    pub version: &'static str,
+    /// Tells this node's requests from all others when they come back to it.
+    pub via: String,
+}
+
+/// All servers. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Servers(Arc<World>);
+
+/// What the servers share.
+#[derive(derive_more::Debug)]
+pub(crate) struct World {
+    catalog: Arc<Catalog>,
+    ways: Ways,
+    #[debug(skip)]
+    pins: Arc<dyn Pins>,
+    own: Principal,
+    notices: Notices,
+    servers: Mutex<BTreeMap<String, Arc<Server>>>,
+    /// Which server has which resources.
+    listings: Mutex<offers::Listings>,
+    changed: Notify,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+    /// One set of servers is taken into force at a time.
+    replacing: tokio::sync::Mutex<()>,
+}
+
+impl Servers {
+    /// Nothing is started yet; `replace` says which servers there are.
+    pub fn new(parts: Parts) -> Result<Self, EgressError> {
+        let http: Arc<dyn Http> = Arc::new(Direct::new(&parts.egress)?);
+        let tokens =
+            Arc::new(AccessTokens::new(Arc::clone(&http), Arc::clone(&parts.secrets), parts.subjects));
+        let via = HeaderValue::try_from(parts.via).unwrap_or_else(|_| HeaderValue::from_static("aegis"));
+        let ways = Ways {
+            secrets: parts.secrets,
+            tokens,
+            http,
+            directory: parts.directory,
+            node: parts.name,
+            version: parts.version,
+            via,
+        };
+        let world = Arc::new(World {
+            catalog: parts.catalog,
+            ways,
+            pins: parts.pins,
+            own: parts.own,
+            notices: Notices::default(),
+            servers: Mutex::default(),
+            listings: Mutex::default(),
+            changed: Notify::new(),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            replacing: tokio::sync::Mutex::default(),
+        });
+        tokio::spawn(publish(Arc::downgrade(&world), world.stopping.clone()));
+        Ok(Self(world))
+    }
+
+    /// What servers say unasked, from now on.
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.0.notices.listen()
+    }
+
+    /// Puts what servers offer into the catalog at once, for whoever waited for them.
+    pub fn publish(&self) {
+        self.0.publish();
+    }
+
+    /// Ends all servers and waits, not for ever, until they are gone.
+    pub async fn close(&self) {
+        self.0.stopping.cancel();
+        for server in std::mem::take(&mut *self.0.table()).into_values() {
+            server.end();
+        }
+        self.0.tasks.close();
+        let _ = tokio::time::timeout(FAREWELL, self.0.tasks.wait()).await;
+        // The catalog holds tools that hold all this.
+        self.0.catalog.install(None);
+    }
+}
+
+impl World {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn server(&self, name: &str) -> Option<Arc<Server>> {
+        self.table().get(name).cloned()
+    }
+
+    /// Those that are switched on.
+    fn servers(&self) -> Vec<Arc<Server>> {
+        self.table().values().filter(|server| server.config.enabled).cloned().collect()
+    }
+
+    fn redactor(&self) -> Arc<Redactor> {
+        self.ways.secrets.redactor()
+    }
+
+    fn redacted(&self, text: &str) -> String {
+        match self.redactor().text(text) {
+            Cow::Borrowed(text) => text.to_owned(),
+            Cow::Owned(text) => text,
+        }
+    }
+
+    fn offers_changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// The catalog as it should be now.
+    fn view(self: &Arc<Self>) -> Option<View> {
+        let servers = self.servers();
+        if servers.is_empty() {
+            return None;
+        }
+        let claims: Vec<ToolPattern> = servers.iter().flat_map(|server| server.config.claims()).collect();
+        let mut entries: Vec<Entry> = operations::entries(self);
+        let mut withheld = HashMap::new();
+        let mut owners: HashMap<String, String> = HashMap::new();
+        for server in &servers {
+            for (sound, standing) in &server.offered().sound {
+                let name = sound.spec.name.to_string();
+                if *standing != Standing::Accepted {
+                    withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
+                    continue;
+                }
+                // The most exact claim has it: `web.search` before `web.*`.
+                if let Some(owner) = closer(&servers, server, &name) {
+                    server.logs.add(&format!(
+                        "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
+                    ));
+                    continue;
+                }
+                // Equal claims are refused with the configuration; what slips through keeps its first owner.
+                if let Some(owner) = owners.get(&name) {
+                    server.logs.add(&format!("[`{name}` is offered by the server `{owner}` already]"));
+                    continue;
+                }
+                owners.insert(name, server.config.name.clone());
+                let tool = UpstreamTool {
+                    server: Arc::clone(server),
+                    sound: Arc::clone(sound),
+                    world: Arc::clone(self),
+                };
+                entries.push(Entry { spec: Arc::clone(&sound.spec), tool: Arc::new(tool) });
+            }
+        }
+        let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
+        Some(self.catalog.with_others(entries, withheld, &claimed))
+    }
+
+    /// Puts what the servers offer into the catalog, if that is something else than what is there.
+    fn publish(self: &Arc<Self>) {
+        self.catalog.install(self.view());
+    }
+}
+
+/// Another server that claims this name more exactly.
+fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'a str> {
+    let exactness = |server: &Server| {
+        let claims = server.config.claims();
+        claims.iter().filter(|claim| claim.matches(name)).map(specificity).max()
+    };
+    let mine = exactness(own);
+    let other = servers.iter().find(|server| exactness(server) > mine)?;
+    Some(&other.config.name)
+}
+
+async fn publish(world: std::sync::Weak<World>, stopping: CancellationToken) {
+    loop {
+        let Some(here) = world.upgrade() else { return };
+        tokio::select! {
+            () = here.changed.notified() => {}
+            () = stopping.cancelled() => return,
+        }
+        tokio::time::sleep(TOGETHER).await;
+        here.publish();
+    }
+}
+
+impl Upstreams for Servers {
+    fn list(&self) -> Vec<ServerStatus> {
+        self.0.table().values().map(|server| server.status()).collect()
+    }
+
+    fn tools(&self, server: &str) -> Vec<ServerTool> {
+        self.0.server(server).map(|server| server.tools()).unwrap_or_default()
+    }
+
+    fn logs(&self, server: &str, limit: usize) -> Option<Vec<LogLine>> {
+        self.0.server(server).map(|server| server.logs.last(limit))
+    }
+
+    fn restart<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            let found = self.0.server(server).ok_or_else(|| UpstreamError::Unknown(server.to_owned()))?;
+            if !found.config.enabled {
+                return Err(UpstreamError::Disabled(server.to_owned()));
+            }
+            found.restart_now();
+            Ok(())
+        })
+    }
+
+    fn test<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, TestReport> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let mut report = TestReport {
+                works: false,
+                error: None,
+                protocol: None,
+                server: None,
+                tools: Vec::new(),
+                resources: 0,
+                prompts: 0,
+                millis: 0,
+            };
+            let deaf: Arc<dyn Handler> = Arc::new(());
+            let looking = async {
+                let client = self
+                    .0
+                    .ways
+                    .open(server, Some(&self.0.own), &deaf)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let listed = |what| {
+                    let client = client.clone();
+                    async move { client.list(what).await.map_err(|error| error.to_string()) }
+                };
+                if let Some(facts) = client.facts() {
+                    report.protocol = Some(facts.version.to_string());
+                    report.server =
+                        Some(self.0.redacted(&format!("{} {}", facts.name, facts.server_version)));
+                    let can = |capability| facts.can(capability, None);
+                    if can("tools") {
+                        let redactor = self.0.redactor();
+                        for entry in listed(Listed::Tools).await? {
+                            let entry = definition::cleaned(&redactor, &entry);
+                            match definition::read(server, &entry, &|name| self.0.catalog.built_in(name)) {
+                                Ok(sound) => report.tools.push(sound.tool),
+                                Err(unsound) => {
+                                    report.tools.push(format!("{}: {}", unsound.tool, unsound.reason));
+                                }
+                            }
+                        }
+                    }
+                    if can("resources") {
+                        report.resources = listed(Listed::Resources).await?.len();
+                    }
+                    if can("prompts") {
+                        report.prompts = listed(Listed::Prompts).await?.len();
+                    }
+                }
+                Ok::<_, String>(())
+            };
+            let patience = server.limits.start_timeout.0;
+            let ended = tokio::time::timeout(patience, looking).await;
+            report.error = match ended {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(self.0.redacted(&error)),
+                Err(_) => Some(format!("it was not ready within {} s", patience.as_secs_f32())),
+            };
+            report.works = report.error.is_none();
+            report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            report
+        })
+    }
+
+    fn replace<'a>(&'a self, servers: Vec<McpServer>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let _turn = self.0.replacing.lock().await;
+            if self.0.stopping.is_cancelled() {
+                return;
+            }
+            let mut fresh = Vec::new();
+            {
+                let mut table = self.0.table();
+                let mut before = std::mem::take(&mut *table);
+                for config in servers {
+                    let server = match before.remove(&config.name) {
+                        Some(same) if *same.config == config => same,
+                        before => {
+                            if let Some(changed) = &before {
+                                changed.end();
+                            }
+                            let server = Server::new(config);
+                            fresh.push((Arc::clone(&server), before));
+                            server
+                        }
+                    };
+                    table.insert(server.config.name.clone(), server);
+                }
+                before.into_values().for_each(|gone| gone.end());
+            }
+            for (server, before) in fresh {
+                self.0.tasks.spawn(server.look_after(Arc::clone(&self.0), before));
+            }
+            self.0.publish();
+        })
+    }
+
+    fn sent(&self, mark: &str) -> bool {
+        self.0.ways.via.to_str().is_ok_and(|own| own == mark)
+    }
+
+    fn claims(&self) -> Vec<ToolPattern> {
+        self.0.servers().iter().flat_map(|server| server.config.claims()).collect()
+    }
+
+    fn pins_changed<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(server) = self.0.server(server) {
+                server.list_again();
+            }
+        })
+    }
+}

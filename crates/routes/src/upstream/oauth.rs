@@ -1,0 +1,412 @@
+//! Access tokens for HTTP servers: client credentials (RFC 6749 §4.4) and token exchange (RFC 8693).
+//!
+//! A token is kept until shortly before it runs out, and however many calls need one at a time, one request is made
+//! for it. What a caller presented to the node has no way into any of this: for a caller stands a token that the node
+//! signs itself, or one that an operator stored for that caller.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use aegis_core::{
+    Secret,
+    config::{
+        McpServer, SecretRef,
+        upstream::{ClientAuthentication, Grant, OauthConfig, SubjectToken},
+    },
+    secret::{Principal, SecretError, SecretSource, SubjectTokens},
+};
+use aegis_mcp_client::{Http, http::Body};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use tokio::time::Instant;
+use url::form_urlencoded;
+
+/// Tokens that are kept: one for each server, and for each of its callers where they have their own.
+const MOST_KEPT: usize = 10_000;
+/// An answer with a token is a few kilobytes.
+const LARGEST_ANSWER: usize = 64 << 10;
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Of a token whose end is not told.
+const ASSUMED_LIFE: Duration = Duration::from_secs(300);
+/// So much before its end a token counts as over: a call made with it must still arrive.
+const MARGIN: Duration = Duration::from_secs(60);
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// A refusal is told again for so long instead of asked for again.
+const HOLD_REFUSAL: Duration = Duration::from_secs(2);
+/// Of what the other side says about a refusal.
+const LONGEST_REASON: usize = 200;
+
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OauthError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("tokens for `{0}` are exchanged for a caller, and nobody calls")]
+    NoPrincipal(String),
+    #[error("the token endpoint {endpoint} can't be reached: {reason}")]
+    Unreachable { endpoint: String, reason: String },
+    #[error("the token endpoint {endpoint} refused: {reason}")]
+    Refused { endpoint: String, reason: String },
+    #[error("the token endpoint {endpoint} answered with something that is no token: {reason}")]
+    Unreadable { endpoint: String, reason: String },
+}
+
+/// An access token, and which of the tokens for its server it is.
+#[derive(Debug, Clone)]
+pub struct AccessToken {
+    pub secret: Secret,
+    /// Tells one token from the next without comparing them.
+    pub serial: u64,
+}
+
+/// The tokens of all servers.
+#[derive(derive_more::Debug)]
+pub struct AccessTokens {
+    #[debug(skip)]
+    http: Arc<dyn Http>,
+    #[debug(skip)]
+    secrets: Arc<dyn SecretSource>,
+    #[debug(skip)]
+    subjects: Arc<dyn SubjectTokens>,
+    #[debug(skip)]
+    kept: Mutex<HashMap<Key, Arc<Slot>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    server: String,
+    principal: Option<Principal>,
+    /// A server that was configured anew does not get the tokens of the old one.
+    endpoint: String,
+    client: String,
+}
+
+/// Held while a token is asked for, so that one request serves all who wait.
+type Slot = tokio::sync::Mutex<Held>;
+
+#[derive(Debug, Default)]
+struct Held {
+    serial: u64,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Nothing,
+    Token {
+        secret: Secret,
+        until: Instant,
+    },
+    Refused {
+        error: OauthError,
+        until: Instant,
+    },
+}
+
+impl AccessTokens {
+    pub fn new(
+        http: Arc<dyn Http>,
+        secrets: Arc<dyn SecretSource>,
+        subjects: Arc<dyn SubjectTokens>,
+    ) -> Self {
+        Self { http, secrets, subjects, kept: Mutex::default() }
+    }
+
+    /// A token for this server. `refused` is the serial of one that the server did not take.
+    pub async fn get(
+        &self,
+        server: &McpServer,
+        oauth: &OauthConfig,
+        principal: Option<&Principal>,
+        refused: Option<u64>,
+    ) -> Result<AccessToken, OauthError> {
+        let principal = match oauth.grant {
+            Grant::ClientCredentials => None,
+            Grant::TokenExchange => {
+                Some(principal.ok_or_else(|| OauthError::NoPrincipal(server.name.clone()))?)
+            }
+        };
+        let slot = self.slot(server, oauth, principal);
+        let mut held = slot.lock().await;
+        let now = Instant::now();
+        match &held.state {
+            State::Token { secret, until } if *until > now && refused != Some(held.serial) => {
+                return Ok(AccessToken { secret: secret.clone(), serial: held.serial });
+            }
+            State::Refused { error, until } if *until > now => return Err(error.clone()),
+            _ => {}
+        }
+        match self.ask(server, oauth, principal).await {
+            Ok((secret, life)) => {
+                self.secrets.remember(&secret);
+                held.serial += 1;
+                held.state = State::Token { secret: secret.clone(), until: now + life };
+                Ok(AccessToken { secret, serial: held.serial })
+            }
+            Err(error) => {
+                held.state = State::Refused { error: error.clone(), until: now + HOLD_REFUSAL };
+                Err(error)
+            }
+        }
+    }
+
+    fn slot(&self, server: &McpServer, oauth: &OauthConfig, principal: Option<&Principal>) -> Arc<Slot> {
+        let key = Key {
+            server: server.name.clone(),
+            principal: principal.cloned(),
+            endpoint: oauth.token_url.clone(),
+            client: oauth.client_id.clone(),
+        };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT && !kept.contains_key(&key) {
+            // Whoever holds one at this moment keeps it; the next who asks gets another.
+            let stale = |slot: &Slot| slot.try_lock().is_ok_and(|held| held.is_over());
+            kept.retain(|_, slot| !stale(slot));
+            if kept.len() >= MOST_KEPT {
+                kept.clear();
+            }
+        }
+        Arc::clone(kept.entry(key).or_default())
+    }
+
+    async fn ask(
+        &self,
+        server: &McpServer,
+        oauth: &OauthConfig,
+        principal: Option<&Principal>,
+    ) -> Result<(Secret, Duration), OauthError> {
+        let request = self.request(server, oauth, principal).await?;
+        let endpoint = shown(&oauth.token_url);
+        let unreachable = |reason: String| OauthError::Unreachable { endpoint: endpoint.clone(), reason };
+        let exchange = async {
+            let response = self.http.send(request).await.map_err(unreachable)?;
+            let status = response.status();
+            let body = whole(response.into_body()).await;
+            let body =
+                body.ok_or_else(|| unreachable("its answer broke off, or was too large".to_owned()))?;
+            Ok((status, body))
+        };
+        let (status, body) = tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .unwrap_or_else(|_| Err(unreachable(format!("no answer within {}s", PATIENCE.as_secs()))))?;
+        self.read(&endpoint, status, &body)
+    }
+
+    async fn request(
+        &self,
+        server: &McpServer,
+        oauth: &OauthConfig,
+        principal: Option<&Principal>,
+    ) -> Result<Request<Bytes>, OauthError> {
+        let mut form = Form::default();
+        match oauth.grant {
+            Grant::ClientCredentials => form.add("grant_type", "client_credentials"),
+            Grant::TokenExchange => {
+                let (subject, kind) = self.subject(server, oauth, principal).await?;
+                form.add("grant_type", EXCHANGE);
+                form.add("subject_token", subject.expose());
+                form.add("subject_token_type", &kind);
+                form.add("requested_token_type", ACCESS_TOKEN);
+                if let Some(actor) = &oauth.actor_token {
+                    form.add("actor_token", self.secret(actor, principal).await?.expose());
+                    form.add("actor_token_type", ACCESS_TOKEN);
+                }
+            }
+        }
+        if !oauth.scopes.is_empty() {
+            form.add("scope", &oauth.scopes.join(" "));
+        }
+        if let Some(audience) = &oauth.audience {
+            form.add("audience", audience);
+        }
+        match oauth.resource.as_ref().or(server.url.as_ref()) {
+            Some(resource) if !resource.is_empty() => form.add("resource", resource),
+            _ => {}
+        }
+        let secret = match &oauth.client_secret {
+            Some(reference) => Some(self.secret(reference, principal).await?),
+            None => None,
+        };
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(&oauth.token_url)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(header::ACCEPT, "application/json");
+        match (&secret, oauth.client_authentication) {
+            (Some(secret), ClientAuthentication::Basic) => {
+                request = request.header(header::AUTHORIZATION, basic(&oauth.client_id, secret));
+            }
+            (Some(secret), ClientAuthentication::Post) => {
+                form.add("client_id", &oauth.client_id);
+                form.add("client_secret", secret.expose());
+            }
+            (None, _) => form.add("client_id", &oauth.client_id),
+        }
+        request.body(Bytes::from(form.0)).map_err(|error| OauthError::Unreachable {
+            endpoint: shown(&oauth.token_url),
+            reason: error.to_string(),
+        })
+    }
+
+    async fn subject(
+        &self,
+        server: &McpServer,
+        oauth: &OauthConfig,
+        principal: Option<&Principal>,
+    ) -> Result<(Secret, String), OauthError> {
+        let nobody = || OauthError::NoPrincipal(server.name.clone());
+        match oauth.subject.as_ref().zip(principal).ok_or_else(nobody)? {
+            (SubjectToken::Signed { issuer }, principal) => {
+                let token = self.subjects.sign(principal, &oauth.token_url, issuer.as_deref()).await?;
+                Ok((token, JWT.to_owned()))
+            }
+            (SubjectToken::Stored { token, token_type }, principal) => {
+                let secret = self.secret(token, Some(principal)).await?;
+                Ok((secret, token_type.clone().unwrap_or_else(|| ACCESS_TOKEN.to_owned())))
+            }
+        }
+    }
+
+    async fn secret(
+        &self,
+        reference: &SecretRef,
+        principal: Option<&Principal>,
+    ) -> Result<Secret, OauthError> {
+        Ok(self.secrets.resolve(reference, principal).await?.secret)
+    }
+
+    fn read(
+        &self,
+        endpoint: &str,
+        status: StatusCode,
+        body: &[u8],
+    ) -> Result<(Secret, Duration), OauthError> {
+        let endpoint = || endpoint.to_owned();
+        if status != StatusCode::OK {
+            let said: Refusal = serde_json::from_slice(body).unwrap_or_default();
+            let reason = match (said.error, said.error_description) {
+                (Some(error), Some(more)) => format!("{error} ({more})"),
+                (Some(error), None) => error,
+                (None, _) => format!("status {}", status.as_u16()),
+            };
+            return Err(OauthError::Refused { endpoint: endpoint(), reason: self.harmless(&reason) });
+        }
+        let unreadable =
+            |reason: &str| OauthError::Unreadable { endpoint: endpoint(), reason: reason.to_owned() };
+        // Said without the parser's own words, which quote the answer.
+        let granted: Granted =
+            serde_json::from_slice(body).map_err(|_| unreadable("there is no `access_token` in it"))?;
+        if granted.access_token.is_empty()
+            || !granted.access_token.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(unreadable("the `access_token` can't be sent in a header"));
+        }
+        if !granted.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(unreadable("its `token_type` is not Bearer"));
+        }
+        let told = granted.expires_in.and_then(Lifetime::seconds).map(Duration::from_secs);
+        let life = told.unwrap_or(ASSUMED_LIFE).min(LONGEST_LIFE);
+        let life = if life > 2 * MARGIN { life - MARGIN } else { life / 2 };
+        Ok((Secret::new(granted.access_token), life))
+    }
+
+    /// Words of the other side as they may be shown: short, on one line, without what was sent to it.
+    fn harmless(&self, text: &str) -> String {
+        let redactor = self.secrets.redactor();
+        redactor.text(text).chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect()
+    }
+}
+
+impl Held {
+    fn is_over(&self) -> bool {
+        match &self.state {
+            State::Nothing => true,
+            State::Token { until, .. } | State::Refused { until, .. } => *until <= Instant::now(),
+        }
+    }
+}
+
+/// A body up to the largest answer.
+async fn whole(mut body: Body) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame.ok()?.into_data().unwrap_or_default();
+        if bytes.len() + data.len() > LARGEST_ANSWER {
+            return None;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Some(bytes)
+}
+
+/// `application/x-www-form-urlencoded`.
+#[derive(Default)]
+struct Form(String);
+
+impl Form {
+    fn add(&mut self, name: &str, value: &str) {
+        if !self.0.is_empty() {
+            self.0.push('&');
+        }
+        self.0.push_str(name);
+        self.0.push('=');
+        self.0.extend(form_urlencoded::byte_serialize(value.as_bytes()));
+    }
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<Lifetime>,
+}
+
+/// Some servers write the number as text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Lifetime {
+    Number(f64),
+    Text(String),
+}
+
+impl Lifetime {
+    fn seconds(self) -> Option<u64> {
+        match self {
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be in range"
+            )]
+            Self::Number(seconds) if (0.0..1e9).contains(&seconds) => Some(seconds as u64),
+            Self::Number(_) => None,
+            Self::Text(text) => text.parse().ok(),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Refusal {
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// RFC 6749 §2.3.1: both halves as in a form, before they are joined.
+fn basic(client: &str, secret: &Secret) -> String {
+    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    format!("Basic {}", STANDARD.encode(format!("{}:{}", encode(client), encode(secret.expose()))))
+}
+
+/// Without a query, which may be anything.
+fn shown(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
+}

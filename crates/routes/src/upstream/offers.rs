@@ -1,0 +1,296 @@
+//! Who offers what, for the door that passes it on in MCP's own words.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use aegis_core::upstream::BoxFuture;
+use aegis_mcp_client::Listed;
+use serde::Deserialize;
+use tokio::{sync::broadcast, time::Instant};
+
+use super::{Servers, World, notices::Notice, server::Server};
+
+/// How long a list is believed without being read again.
+const FRESH: Duration = Duration::from_secs(60);
+/// A list in which something is missing is read again, but not more often than this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What servers offer besides tools. Reading any of it is a call like any other; this only says whose it is.
+pub trait Offers: Send + Sync + Debug {
+    /// Whether any running server has a capability: `resources`, or within it `subscribe`.
+    fn can(&self, capability: &str, within: Option<&str>) -> bool;
+
+    /// Whose it is, and what its server calls it.
+    fn owner<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Option<Owner>>;
+
+    /// What clients call a prompt of a server.
+    fn public_prompt(&self, server: &str, prompt: &str) -> String;
+
+    /// What servers say unasked, from now on.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+
+    /// Tells that there are other tools. Whoever keeps the rules in step with the catalog says when: a client that
+    /// looks sooner would not see what is new.
+    fn tell_tools_changed(&self);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought<'a> {
+    /// By its address.
+    Resource(&'a str),
+    /// By the text of the template.
+    Template(&'a str),
+    /// By the name that clients use.
+    Prompt(&'a str),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub server: String,
+    pub name: String,
+}
+
+/// A node without servers.
+#[derive(Debug)]
+pub struct NoOffers(broadcast::Sender<Notice>);
+
+impl Default for NoOffers {
+    fn default() -> Self {
+        Self(broadcast::channel(1).0)
+    }
+}
+
+impl Offers for NoOffers {
+    fn can(&self, _: &str, _: Option<&str>) -> bool {
+        false
+    }
+
+    fn owner<'a>(&'a self, _: Sought<'a>) -> BoxFuture<'a, Option<Owner>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn public_prompt(&self, _: &str, prompt: &str) -> String {
+        prompt.to_owned()
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.0.subscribe()
+    }
+
+    fn tell_tools_changed(&self) {}
+}
+
+impl Offers for Servers {
+    fn can(&self, capability: &str, within: Option<&str>) -> bool {
+        self.0.servers().iter().any(|server| can(server, capability, within))
+    }
+
+    fn owner<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Option<Owner>> {
+        Box::pin(self.0.owner(sought))
+    }
+
+    fn public_prompt(&self, server: &str, prompt: &str) -> String {
+        match self.0.server(server).as_ref().and_then(|server| server.config.namespace()) {
+            Some(namespace) => format!("{namespace}.{prompt}"),
+            None => prompt.to_owned(),
+        }
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        Servers::notices(self)
+    }
+
+    fn tell_tools_changed(&self) {
+        self.0.notices.tell(Notice::ToolsChanged);
+    }
+}
+
+fn can(server: &Server, capability: &str, within: Option<&str>) -> bool {
+    let client = server.shared();
+    client.is_ok_and(|client| client.facts().is_some_and(|facts| facts.can(capability, within)))
+}
+
+/// What was listed last, by server.
+#[derive(Debug, Default)]
+pub(super) struct Listings(BTreeMap<String, Arc<Listing>>);
+
+#[derive(Debug)]
+struct Listing {
+    read: Instant,
+    resources: BTreeSet<String>,
+    templates: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    uri: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Template {
+    uri_template: String,
+}
+
+impl World {
+    async fn owner(&self, sought: Sought<'_>) -> Option<Owner> {
+        if let Sought::Prompt(name) = sought {
+            return self.prompt_owner(name).await;
+        }
+        let able: Vec<Arc<Server>> =
+            self.servers().into_iter().filter(|server| can(server, "resources", None)).collect();
+        let (Sought::Resource(text) | Sought::Template(text) | Sought::Prompt(text)) = sought;
+        let owned =
+            |server: &Arc<Server>| Owner { server: server.config.name.clone(), name: text.to_owned() };
+        // Servers may have more than they list; with one there is nobody else to ask.
+        if let [only] = &*able {
+            return Some(owned(only));
+        }
+        for patience in [FRESH, AGAIN] {
+            let listings = self.listings(&able, patience).await;
+            let found = |wanted: &dyn Fn(&Listing) -> bool| {
+                able.iter()
+                    .zip(&listings)
+                    .find(|(_, listing)| listing.as_ref().is_some_and(|one| wanted(one)))
+            };
+            let exact = match sought {
+                Sought::Template(template) => found(&|listing| listing.templates.contains(template)),
+                _ => found(&|listing| listing.resources.contains(text)),
+            };
+            let fitting = || {
+                found(&|listing| listing.templates.iter().any(|template| fits(template, text)))
+                    .filter(|_| matches!(sought, Sought::Resource(_)))
+            };
+            if let Some((server, _)) = exact.or_else(fitting) {
+                return Some(owned(server));
+            }
+        }
+        None
+    }
+
+    async fn prompt_owner(&self, name: &str) -> Option<Owner> {
+        let able: Vec<Arc<Server>> =
+            self.servers().into_iter().filter(|server| can(server, "prompts", None)).collect();
+        let mut bare = Vec::new();
+        let mut best: Option<(usize, Owner)> = None;
+        for server in &able {
+            let Some(namespace) = server.config.namespace() else {
+                bare.push(server);
+                continue;
+            };
+            let Some(rest) = name.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('.')) else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|(length, _)| namespace.len() > *length) {
+                let owner = Owner { server: server.config.name.clone(), name: rest.to_owned() };
+                best = Some((namespace.len(), owner));
+            }
+        }
+        if let Some((_, owner)) = best {
+            return Some(owner);
+        }
+        let owned =
+            |server: &Arc<Server>| Owner { server: server.config.name.clone(), name: name.to_owned() };
+        if let [only] = &*bare {
+            return Some(owned(only));
+        }
+        for server in bare {
+            let Ok(client) = server.shared() else { continue };
+            let listed =
+                tokio::time::timeout(server.config.limits.call_timeout.0, client.list(Listed::Prompts)).await;
+            let Ok(Ok(listed)) = listed else { continue };
+            #[derive(Deserialize)]
+            struct Prompt {
+                name: String,
+            }
+            if listed
+                .iter()
+                .any(|one| serde_json::from_str::<Prompt>(one.get()).is_ok_and(|one| one.name == name))
+            {
+                return Some(owned(server));
+            }
+        }
+        None
+    }
+
+    async fn listings(&self, servers: &[Arc<Server>], patience: Duration) -> Vec<Option<Arc<Listing>>> {
+        let reading = servers.iter().map(|server| async move {
+            let name = &server.config.name;
+            let kept = {
+                let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+                listings.0.get(name).filter(|listing| listing.read.elapsed() < patience).cloned()
+            };
+            if kept.is_some() {
+                return kept;
+            }
+            let client = server.shared().ok()?;
+            let reading = async {
+                let resources = client.list(Listed::Resources).await.unwrap_or_default();
+                let templates = client.list(Listed::ResourceTemplates).await.unwrap_or_default();
+                (resources, templates)
+            };
+            let (resources, templates) =
+                tokio::time::timeout(server.config.limits.call_timeout.0, reading).await.ok()?;
+            let read = |text: &serde_json::value::RawValue| serde_json::from_str::<Resource>(text.get()).ok();
+            let listing = Arc::new(Listing {
+                read: Instant::now(),
+                resources: resources.iter().filter_map(|one| Some(read(one)?.uri)).collect(),
+                templates: templates
+                    .iter()
+                    .filter_map(|one| Some(serde_json::from_str::<Template>(one.get()).ok()?.uri_template))
+                    .collect(),
+            });
+            let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+            listings.0.insert(name.clone(), Arc::clone(&listing));
+            Some(listing)
+        });
+        futures::future::join_all(reading).await
+    }
+}
+
+/// Whether an address could come of a template (RFC 6570): every expression stands for something, and one that says so
+/// for several segments.
+fn fits(template: &str, uri: &str) -> bool {
+    let Some((literal, rest)) = template.split_once('{') else { return template == uri };
+    let Some(after) = uri.strip_prefix(literal) else { return false };
+    let Some((expression, rest)) = rest.split_once('}') else { return false };
+    let may_be_nothing = expression.starts_with(['?', '&', '#', '/', '.', ';']);
+    let spans = may_be_nothing || expression.starts_with('+') || expression.ends_with('*');
+    let longest = if spans { after.len() } else { after.find(['/', '?', '#']).unwrap_or(after.len()) };
+    (usize::from(!may_be_nothing)..=longest)
+        .filter(|end| after.is_char_boundary(*end))
+        .any(|end| fits(rest, &after[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_fit_what_could_come_of_them() {
+        for (template, uri) in [
+            ("test://template/{id}/data", "test://template/123/data"),
+            ("file:///{+path}", "file:///a/b/c"),
+            ("file:///{path*}", "file:///a/b"),
+            ("q://search{?text}", "q://search"),
+            ("q://search{?text}", "q://search?text=a"),
+            ("plain://x", "plain://x"),
+            ("a://{b}-{c}", "a://ü-ö"),
+        ] {
+            assert!(fits(template, uri), "{template} {uri}");
+        }
+        for (template, uri) in [
+            ("test://template/{id}/data", "test://template//data"),
+            ("test://template/{id}/data", "test://template/1/2/data"),
+            ("file:///{+path}", "file:///"),
+            ("plain://x", "plain://xy"),
+            ("broken://{x", "broken://y"),
+        ] {
+            assert!(!fits(template, uri), "{template} {uri}");
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! One server: its connection, its condition, what it offers, and the task that looks after all three.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use aegis_core::{
+    Timestamp,
+    config::{
+        McpServer,
+        upstream::{HealthMethod, Identity, Reach},
+    },
+    secret::Principal,
+    upstream::{ServerState, ServerStatus, ServerTool, Standing},
+};
+use aegis_mcp_client::{Client, Error, Handler, Interests, Listed};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    World,
+    definition::{self, Sound, Unsound},
+    logs::Logs,
+    notices::Notice,
+    pool::Pool,
+    watch::Watched,
+    way::NoWay,
+};
+
+/// Checks in a row that may fail before the connection is given up.
+const MOST_FAILED_CHECKS: u32 = 3;
+/// A server that lived this long has recovered from whatever it had.
+const RECOVERED: Duration = Duration::from_secs(30);
+/// However often a server says that its list changed, it is not asked more often.
+const BETWEEN_LISTS: Duration = Duration::from_millis(500);
+/// How long a server may take to go.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How often idle connections are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+
+#[derive(derive_more::Debug)]
+pub(super) struct Server {
+    pub(super) config: Arc<McpServer>,
+    pub(super) logs: Logs,
+    condition: Mutex<Condition>,
+    /// The connection that all share, and by which the server is looked after.
+    connection: ArcSwapOption<Client>,
+    pub(super) pool: Pool,
+    offered: ArcSwap<Offered>,
+    pub(super) slots: Semaphore,
+    pub(super) in_work: AtomicUsize,
+    #[debug(skip)]
+    watched: Mutex<Watched>,
+    relist: AtomicBool,
+    restart: AtomicBool,
+    wake: Notify,
+    stop: CancellationToken,
+    /// Cancelled when nobody looks after it any more.
+    over: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Condition {
+    state: ServerState,
+    reason: Option<String>,
+    since: Timestamp,
+    starts: u64,
+    last_healthy: Option<Timestamp>,
+}
+
+/// What a server offers, as it was listed last.
+#[derive(Debug, Default)]
+pub(super) struct Offered {
+    /// With what is known of its definition.
+    pub(super) sound: Vec<(Arc<Sound>, Standing)>,
+    unsound: Vec<Unsound>,
+}
+
+impl Server {
+    pub(super) fn new(config: McpServer) -> Arc<Self> {
+        let state = if config.enabled { ServerState::Starting } else { ServerState::Disabled };
+        Arc::new(Self {
+            slots: Semaphore::new(config.limits.max_concurrent_calls as usize),
+            pool: Pool::new(&config),
+            config: Arc::new(config),
+            logs: Logs::default(),
+            condition: Mutex::new(Condition {
+                state,
+                reason: None,
+                since: Timestamp::now(),
+                starts: 0,
+                last_healthy: None,
+            }),
+            connection: ArcSwapOption::empty(),
+            offered: ArcSwap::default(),
+            in_work: AtomicUsize::new(0),
+            watched: Mutex::default(),
+            relist: AtomicBool::new(false),
+            restart: AtomicBool::new(false),
+            wake: Notify::new(),
+            stop: CancellationToken::new(),
+            over: CancellationToken::new(),
+        })
+    }
+
+    fn condition(&self) -> MutexGuard<'_, Condition> {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, state: ServerState, reason: Option<String>) {
+        let mut condition = self.condition();
+        if condition.state == state && condition.reason == reason {
+            return;
+        }
+        let told = reason.as_deref().unwrap_or_default();
+        tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
+        let colon = if told.is_empty() { "" } else { ": " };
+        self.logs.add(&format!("[{}{colon}{told}]", state.as_str()));
+        *condition = Condition { state, reason, since: Timestamp::now(), ..*condition };
+    }
+
+    pub(super) fn offered(&self) -> Arc<Offered> {
+        self.offered.load_full()
+    }
+
+    /// The connection that all share, or why there is none.
+    pub(super) fn shared(&self) -> Result<Arc<Client>, String> {
+        match self.connection.load_full() {
+            Some(client) if client.ended().is_none() => Ok(client),
+            _ => Err(self.why_not()),
+        }
+    }
+
+    /// The connection for a principal, or why there is none.
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        world: &Arc<World>,
+        principal: &Principal,
+    ) -> Result<Arc<Client>, String> {
+        match self.config.identity {
+            Identity::Shared => self.shared(),
+            Identity::PerPrincipal => {
+                // One that can't be reached at all is not tried once for every caller.
+                self.shared()?;
+                self.pool.get(self, world, principal).await
+            }
+        }
+    }
+
+    fn why_not(&self) -> String {
+        let condition = self.condition();
+        let reason = condition.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("the MCP server `{}` is {}{reason}", self.config.name, condition.state.as_str())
+    }
+
+    pub(super) fn restart_now(&self) {
+        self.restart.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn list_again(&self) {
+        self.relist.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        self.stop.cancel();
+    }
+
+    pub(super) fn status(&self) -> ServerStatus {
+        let condition = self.condition();
+        let client = self.connection.load_full();
+        let offered = self.offered();
+        let accepted = offered.sound.iter().filter(|(_, standing)| *standing == Standing::Accepted).count();
+        ServerStatus {
+            name: self.config.name.clone(),
+            state: condition.state,
+            reason: condition.reason.clone(),
+            since: condition.since,
+            transport: match self.config.reach() {
+                Some(Reach::Address { .. }) if client.as_ref().is_some_and(|client| client.is_older()) => {
+                    "sse"
+                }
+                Some(Reach::Address { .. }) => "streamable_http",
+                Some(Reach::Program { .. }) | None => "stdio",
+            }
+            .to_owned(),
+            protocol: client.as_ref().and_then(|client| Some(client.facts()?.version.to_string())),
+            pid: client.as_ref().and_then(|client| client.pid()),
+            tools: accepted,
+            quarantined: offered.sound.len() - accepted,
+            connections: usize::from(client.is_some()) + self.pool.len(),
+            calls_in_work: self.in_work.load(Ordering::Relaxed),
+            restarts: condition.starts.saturating_sub(1),
+            last_healthy: condition.last_healthy,
+        }
+    }
+
+    pub(super) fn tools(&self) -> Vec<ServerTool> {
+        let offered = self.offered();
+        let sound = offered.sound.iter().map(|(sound, standing)| ServerTool {
+            tool: sound.tool.clone(),
+            name: Some(sound.spec.name.to_string()),
+            withheld: standing.withheld(&self.config.name),
+        });
+        let unsound = offered.unsound.iter().map(|unsound| ServerTool {
+            tool: unsound.tool.clone(),
+            name: unsound.name.clone(),
+            withheld: Some(unsound.reason.clone()),
+        });
+        sound.chain(unsound).collect()
+    }
+
+    /// Looks after the server until it is taken out of the configuration or the node stops.
+    /// `before` is the server as it was configured, which goes first.
+    pub(super) async fn look_after(self: Arc<Self>, world: Arc<World>, before: Option<Arc<Self>>) {
+        if let Some(before) = before {
+            before.over.cancelled().await;
+        }
+        if self.config.enabled {
+            self.keep_alive(&world).await;
+        }
+        self.over.cancel();
+    }
+
+    async fn keep_alive(self: &Arc<Self>, world: &Arc<World>) {
+        let mut failures = 0;
+        loop {
+            let began = Instant::now();
+            let ended = tokio::select! {
+                ended = self.live(world) => ended,
+                () = self.stop.cancelled() => Ended::Stopped,
+            };
+            if let Some(client) = self.connection.swap(None) {
+                client.close("the node closed it");
+                // Whatever it holds, a file or a port, is free before it starts again.
+                let _ = tokio::time::timeout(FAREWELL, client.gone()).await;
+            }
+            self.pool.close();
+            *self.watched() = Watched::default();
+            let reason = match ended {
+                Ended::Stopped => {
+                    self.enter(ServerState::Stopped, Some("it was taken out of service".into()));
+                    return;
+                }
+                Ended::Restart => {
+                    failures = 0;
+                    self.enter(ServerState::Starting, Some("it is being restarted".into()));
+                    continue;
+                }
+                // It runs, and has only forgotten us.
+                Ended::Forgotten if began.elapsed() > BETWEEN_LISTS => continue,
+                Ended::Forgotten => "it keeps forgetting its session".to_owned(),
+                Ended::Failed(reason) => {
+                    if began.elapsed() > RECOVERED {
+                        failures = 0;
+                    }
+                    reason
+                }
+            };
+            failures += 1;
+            let wait = self.wait(failures);
+            let circuit = failures >= self.config.restart.max_failures;
+            let next = if circuit { "after repeated failures, the next try is" } else { "the next try is" };
+            self.enter(
+                ServerState::Stopped,
+                Some(format!("{reason}; {next} in {:.1} s", wait.as_secs_f32())),
+            );
+            if circuit {
+                failures = 0;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.restart_wanted() => failures = 0,
+                () = self.stop.cancelled() => {}
+            }
+            if self.stop.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    fn wait(&self, failures: u32) -> Duration {
+        let restart = &self.config.restart;
+        if failures >= restart.max_failures {
+            return restart.pause.0;
+        }
+        restart.backoff.0.saturating_mul(1 << (failures - 1).min(16)).min(restart.max_backoff.0)
+    }
+
+    async fn restart_wanted(&self) {
+        loop {
+            self.wake.notified().await;
+            if self.restart.swap(false, Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// From the start of a connection to its end.
+    async fn live(self: &Arc<Self>, world: &Arc<World>) -> Ended {
+        self.restart.store(false, Ordering::SeqCst);
+        self.enter(ServerState::Starting, None);
+        self.condition().starts += 1;
+        let patience = self.config.limits.start_timeout.0;
+        let starting = async {
+            let client = self.open(world, None).await.map_err(|error| error.to_string())?;
+            self.list(world, &client).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(client)
+        };
+        let client = match tokio::time::timeout(patience, starting).await {
+            Ok(Ok(client)) => Arc::new(client),
+            Ok(Err(reason)) => return Ended::Failed(world.redacted(&reason)),
+            Err(_) => return Ended::Failed(format!("it was not ready within {} s", patience.as_secs_f32())),
+        };
+        self.connection.store(Some(Arc::clone(&client)));
+        self.healthy();
+        world.offers_changed();
+        let listening = client.facts().map(|facts| Interests {
+            tools: facts.can("tools", Some("listChanged")),
+            prompts: facts.can("prompts", Some("listChanged")),
+            resources: facts.can("resources", Some("listChanged")),
+            updates_of: std::collections::BTreeSet::new(),
+        });
+        let _listening = listening.map(|interests| client.listen(&interests));
+        self.tend(world, &client).await
+    }
+
+    async fn tend(self: &Arc<Self>, world: &Arc<World>, client: &Client) -> Ended {
+        let check = self.config.health_check;
+        let every = Duration::from_secs(u64::from(check.interval_seconds));
+        let patience = Duration::from_secs(u64::from(check.timeout_seconds));
+        let mut next_check = Instant::now() + every;
+        let mut next_sweep = Instant::now() + SWEEP;
+        let mut failed = 0;
+        loop {
+            tokio::select! {
+                error = client.end() => {
+                    return match error {
+                        Error::SessionLost => Ended::Forgotten,
+                        error => Ended::Failed(world.redacted(&error.to_string())),
+                    };
+                }
+                () = self.wake.notified() => {
+                    if self.restart.swap(false, Ordering::SeqCst) {
+                        return Ended::Restart;
+                    }
+                    if !self.relist.swap(false, Ordering::SeqCst) {
+                        continue;
+                    }
+                    if let Ok(Err(error)) = tokio::time::timeout(patience, self.list(world, client)).await {
+                        self.logs.add(&format!("[its list can't be read: {error}]"));
+                    }
+                    self.healthy_if_running();
+                    world.offers_changed();
+                    tokio::time::sleep(BETWEEN_LISTS).await;
+                }
+                () = tokio::time::sleep_until(next_check) => {
+                    next_check = Instant::now() + every;
+                    let asked = async {
+                        match check.method {
+                            HealthMethod::ToolsList => self.list(world, client).await,
+                            HealthMethod::Ping => client.ping(patience).await,
+                        }
+                    };
+                    let answer = tokio::time::timeout(patience, asked).await.unwrap_or(Err(Error::Silent(patience)));
+                    match answer {
+                        Ok(()) => {
+                            failed = 0;
+                            self.healthy();
+                            world.offers_changed();
+                        }
+                        Err(error) => {
+                            failed += 1;
+                            let reason = world.redacted(&format!("its check failed: {error}"));
+                            if failed >= MOST_FAILED_CHECKS {
+                                return Ended::Failed(reason);
+                            }
+                            self.enter(ServerState::Degraded, Some(reason));
+                        }
+                    }
+                }
+                () = tokio::time::sleep_until(next_sweep) => {
+                    next_sweep = Instant::now() + SWEEP;
+                    self.pool.sweep();
+                }
+            }
+        }
+    }
+
+    fn healthy(&self) {
+        self.condition().last_healthy = Some(Timestamp::now());
+        let offered = self.offered();
+        let waiting = offered.sound.iter().filter(|(_, standing)| *standing != Standing::Accepted).count();
+        if waiting > 0 && waiting == offered.sound.len() {
+            let reason = format!(
+                "all its definitions wait for an operator: `aegis upstream diff {0}`, then `aegis upstream accept {0}`",
+                self.config.name
+            );
+            return self.enter(ServerState::Quarantined, Some(reason));
+        }
+        self.enter(ServerState::Running, None);
+    }
+
+    /// After a new look at what it offers: whether it is quarantined may have changed, its health has not.
+    fn healthy_if_running(&self) {
+        let state = self.condition().state;
+        if matches!(state, ServerState::Running | ServerState::Quarantined) {
+            self.healthy();
+        }
+    }
+
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        world: &Arc<World>,
+        principal: Option<&Principal>,
+    ) -> Result<Client, NoWay> {
+        // Where every caller is somebody else, the node looks after the server as itself.
+        let own = (self.config.identity == Identity::PerPrincipal).then_some(&world.own);
+        let ears: Arc<dyn Handler> =
+            Arc::new(Ears { server: Arc::downgrade(self), world: Arc::downgrade(world) });
+        world.ways.open(&self.config, principal.or(own), &ears).await
+    }
+
+    /// Reads what the server offers, and asks which of it is accepted.
+    async fn list(&self, world: &World, client: &Client) -> Result<(), Error> {
+        if client.facts().is_some_and(|facts| !facts.can("tools", None)) {
+            self.offered.store(Arc::default());
+            return Ok(());
+        }
+        let entries = client.list(Listed::Tools).await?;
+        let mut sound: Vec<Sound> = Vec::new();
+        let mut unsound: Vec<Unsound> = Vec::new();
+        let before = self.offered();
+        let redactor = world.redactor();
+        for entry in &entries {
+            let entry = definition::cleaned(&redactor, entry);
+            match definition::read(&self.config, &entry, &|name| world.catalog.built_in(name)) {
+                Ok(one) if sound.iter().any(|known| known.spec.name == one.spec.name) => {
+                    unsound.push(Unsound {
+                        tool: one.tool.clone(),
+                        name: Some(one.spec.name.to_string()),
+                        reason: "the server lists two tools of this name; the first one counts".into(),
+                    });
+                }
+                Ok(one) => sound.push(one),
+                Err(one) => unsound.push(one),
+            }
+            // Compiling hundreds of schemas must not keep a worker from everyone else.
+            tokio::task::consume_budget().await;
+        }
+        let definitions: Vec<_> = sound.iter().map(|one| one.definition.clone()).collect();
+        let seen = world.pins.see(&self.config.name, self.config.trust, &definitions).await;
+        let standings = seen.map_err(|error| Error::Closed(error.to_string().into()))?;
+        let sound = sound.into_iter().zip(standings).map(|(one, standing)| {
+            // What is as it was stays the same object, and so does whatever is kept by it.
+            let known = before.sound.iter().find(|(known, _)| known.definition == one.definition);
+            (known.map_or_else(|| Arc::new(one), |(known, _)| Arc::clone(known)), standing)
+        });
+        self.offered.store(Arc::new(Offered { sound: sound.collect(), unsound }));
+        Ok(())
+    }
+}
+
+enum Ended {
+    Failed(String),
+    /// The server no longer knows the session.
+    Forgotten,
+    Restart,
+    Stopped,
+}
+
+/// Hears what a server says on its own account.
+struct Ears {
+    server: std::sync::Weak<Server>,
+    world: std::sync::Weak<World>,
+}
+
+impl Handler for Ears {
+    fn noticed(&self, method: &str, params: Option<&RawValue>) {
+        let (Some(server), Some(world)) = (self.server.upgrade(), self.world.upgrade()) else { return };
+        if method == "notifications/tools/list_changed" {
+            return server.list_again();
+        }
+        if let Some(notice) = Notice::read(&server.config.name, method, params, &world.redactor()) {
+            world.notices.tell(notice);
+        }
+    }
+
+    fn stderr(&self, line: &str) {
+        let (Some(server), Some(world)) = (self.server.upgrade(), self.world.upgrade()) else { return };
+        let line = world.redacted(line);
+        tracing::debug!(server = %server.config.name, "{line}");
+        server.logs.add(&line);
+    }
+}

@@ -1,0 +1,148 @@
+//! How a server is reached: its program with what it is given, or its address with what it is shown.
+
+use std::{path::Path, sync::Arc};
+
+use aegis_core::{
+    config::{
+        McpServer,
+        upstream::{HttpTransport, INHERITED_ENVIRONMENT, Reach},
+    },
+    secret::{Principal, SecretSource},
+    upstream::VIA,
+};
+use aegis_mcp_client::{
+    Client, Command, Credentials, Endpoint, Error, Handler, Http, Identity, Limits, Preference,
+};
+use http::{HeaderName, HeaderValue};
+use serde_json::json;
+use url::Url;
+
+use super::{
+    credentials::{HeaderCredentials, environment},
+    oauth::AccessTokens,
+};
+
+/// A server that takes this long to say whether it knows the newest version is asked in the older way too.
+const PROBE: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// What connections are made of, whichever server they lead to.
+#[derive(derive_more::Debug)]
+pub(super) struct Ways {
+    #[debug(skip)]
+    pub(super) secrets: Arc<dyn SecretSource>,
+    #[debug(skip)]
+    pub(super) tokens: Arc<AccessTokens>,
+    #[debug(skip)]
+    pub(super) http: Arc<dyn Http>,
+    /// Where programs start that name no directory.
+    pub(super) directory: std::path::PathBuf,
+    pub(super) node: String,
+    pub(super) version: &'static str,
+    /// This node, for [`VIA`].
+    pub(super) via: HeaderValue,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoWay {
+    #[error("{0}")]
+    Secret(#[from] aegis_core::secret::SecretError),
+    #[error("{0}")]
+    Mcp(#[from] Error),
+    #[error("{0}")]
+    Config(String),
+}
+
+impl Ways {
+    fn identity(&self) -> Identity {
+        // What callers can be asked differs from one to the next; servers that want to know beforehand hear the most.
+        let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
+        Identity::new(&self.node, self.version, capabilities.as_object().unwrap_or(&serde_json::Map::new()))
+    }
+
+    pub(super) async fn open(
+        &self,
+        server: &McpServer,
+        principal: Option<&Principal>,
+        handler: &Arc<dyn Handler>,
+    ) -> Result<Client, NoWay> {
+        let limits = Limits {
+            message: usize::try_from(server.limits.max_message.0).unwrap_or(usize::MAX),
+            pending: server.limits.max_concurrent_calls as usize + 64,
+            entries: server.limits.max_tools as usize,
+            handshake: server.limits.start_timeout.0,
+            probe: PROBE.min(server.limits.start_timeout.0 / 3),
+            ..Limits::default()
+        };
+        match server.reach() {
+            Some(Reach::Program { executable, args }) => {
+                let command = self.command(server, executable, args, principal).await?;
+                Ok(Client::spawn(&command, &self.identity(), &limits, handler).await?)
+            }
+            Some(Reach::Address { url, transport }) => {
+                let endpoint = self.endpoint(server, url, transport, principal)?;
+                // A missing secret is told as what it is, not as an address that can't be reached.
+                endpoint.credentials.headers(false).await.map_err(NoWay::Config)?;
+                Ok(match transport {
+                    HttpTransport::Sse => {
+                        Client::connect_older(&endpoint, &self.identity(), &limits, handler).await?
+                    }
+                    HttpTransport::Auto | HttpTransport::StreamableHttp => {
+                        Client::connect(&endpoint, &self.identity(), &limits, handler).await?
+                    }
+                })
+            }
+            None => Err(NoWay::Config("the configuration says neither `executable` nor `url`".into())),
+        }
+    }
+
+    async fn command(
+        &self,
+        server: &McpServer,
+        executable: &str,
+        args: &[String],
+        principal: Option<&Principal>,
+    ) -> Result<Command, NoWay> {
+        if server.sandbox.is_some() {
+            return Err(NoWay::Config(
+                "`sandbox` is set, and this node can't start servers in one; nothing is started without it"
+                    .into(),
+            ));
+        }
+        let inherited = INHERITED_ENVIRONMENT
+            .iter()
+            .copied()
+            .chain(server.inherit_environment.iter().map(String::as_str))
+            .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
+        let given = environment(server, &*self.secrets, principal).await?;
+        let given = given.into_iter().map(|(name, value)| (name, value.expose().to_owned()));
+        let environment = inherited.chain(given).collect();
+        let directory = server.working_directory.as_ref().map_or(self.directory.as_path(), Path::new);
+        Ok(Command {
+            program: executable.to_owned(),
+            args: args.to_vec(),
+            environment,
+            directory: Some(directory.to_owned()),
+            preference: Preference::Any,
+        })
+    }
+
+    fn endpoint(
+        &self,
+        server: &McpServer,
+        url: &str,
+        transport: HttpTransport,
+        principal: Option<&Principal>,
+    ) -> Result<Endpoint, NoWay> {
+        let url = Url::parse(url).map_err(|error| NoWay::Config(format!("`url` is no address: {error}")))?;
+        let (secrets, tokens) = (Arc::clone(&self.secrets), Arc::clone(&self.tokens));
+        let credentials: Arc<dyn Credentials> =
+            Arc::new(HeaderCredentials::new(Arc::new(server.clone()), principal.cloned(), secrets, tokens));
+        Ok(Endpoint {
+            url,
+            http: Arc::clone(&self.http),
+            credentials,
+            headers: vec![(HeaderName::from_static(VIA), self.via.clone())],
+            preference: if transport == HttpTransport::Sse { Preference::Handshake } else { Preference::Any },
+        })
+    }
+}

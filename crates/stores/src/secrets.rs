@@ -1,0 +1,148 @@
+//! Secrets by reference: out of the node's environment, a file, or the secret store.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use aegis_core::{
+    Secret, Timestamp,
+    config::{SecretRef, is_secret_store_name},
+    id::TenantId,
+    secret::{Principal, Redactor, Resolved, SecretError, SecretSource},
+    upstream::BoxFuture,
+};
+
+use crate::registry::Registry;
+
+/// Values that texts are searched for. The oldest make room: by then their holders have asked again.
+const MOST_KNOWN: usize = 4096;
+/// A key or a certificate; a device would never end.
+const LARGEST_FILE: u64 = 64 * 1024;
+
+/// Finds secrets, and remembers what it gave out so that it can be taken out of texts.
+#[derive(Debug)]
+pub struct SecretResolver {
+    registry: Registry,
+    /// Whose store holds what is not a caller's own.
+    tenant: TenantId,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    values: VecDeque<Secret>,
+    redactor: Arc<Redactor>,
+}
+
+impl SecretResolver {
+    pub fn new(registry: Registry, tenant: TenantId) -> Self {
+        Self { registry, tenant, known: RwLock::default() }
+    }
+
+    async fn find(
+        &self,
+        reference: &SecretRef,
+        principal: Option<&Principal>,
+    ) -> Result<Resolved, SecretError> {
+        let (text, expires) = match reference {
+            SecretRef::Literal(secret) => (secret.clone(), None),
+            SecretRef::Env(name) => {
+                let value = std::env::var(name).map_err(|_| SecretError::NoVariable(name.clone()))?;
+                (Secret::new(value), None)
+            }
+            SecretRef::File(path) => (read_file(path.clone()).await?, None),
+            SecretRef::Stored(name) => self.stored(reference, name, principal).await?,
+        };
+        if text.expose().is_empty() {
+            return Err(SecretError::Empty(reference.to_string()));
+        }
+        Ok(Resolved { secret: text, expires })
+    }
+
+    async fn stored(
+        &self,
+        reference: &SecretRef,
+        name: &str,
+        principal: Option<&Principal>,
+    ) -> Result<(Secret, Option<Timestamp>), SecretError> {
+        let (tenant, name) = if reference.is_per_principal() {
+            let principal = principal.ok_or_else(|| SecretError::NoPrincipal(reference.to_string()))?;
+            (&principal.tenant, expanded(name, principal)?)
+        } else {
+            (&self.tenant, name.to_owned())
+        };
+        let unavailable =
+            |reason: String| SecretError::Unavailable { reference: reference.to_string(), reason };
+        let found =
+            self.registry.secret(tenant, &name).await.map_err(|error| unavailable(error.to_string()))?;
+        let (about, secret) = found.ok_or(SecretError::NotStored(name))?;
+        if about.expires.is_some_and(|end| end <= Timestamp::now()) {
+            let reason = format!("it expired; give it a new value with `aegis secret rotate {}`", about.name);
+            return Err(unavailable(reason));
+        }
+        Ok((secret, about.expires))
+    }
+}
+
+/// One part of a name stays one part: a user called `a/b` is not the user `b` of the group `a`.
+fn expanded(name: &str, principal: &Principal) -> Result<String, SecretError> {
+    for part in [principal.user.as_str(), principal.tenant.as_str()] {
+        if part.contains('/') || !is_secret_store_name(part) {
+            return Err(SecretError::UnusableName(part.chars().take(100).collect()));
+        }
+    }
+    Ok(name.replace("{user}", principal.user.as_str()).replace("{tenant}", principal.tenant.as_str()))
+}
+
+async fn read_file(path: String) -> Result<Secret, SecretError> {
+    let failed = |path: String, reason: String| SecretError::NoFile { path, reason };
+    let shown = path.clone();
+    let read = tokio::task::spawn_blocking(move || -> Result<Secret, SecretError> {
+        let metadata = fs::metadata(&path).map_err(|error| failed(path.clone(), error.to_string()))?;
+        if !metadata.is_file() || metadata.len() > LARGEST_FILE {
+            return Err(failed(path, "it is no file of a secret's size".to_owned()));
+        }
+        let text = fs::read_to_string(&path).map_err(|error| failed(path, error.to_string()))?;
+        // Editors end files with a line break, which is no part of the secret.
+        let mut text = text;
+        text.truncate(text.trim_end_matches(['\n', '\r']).len());
+        Ok(Secret::new(text))
+    });
+    read.await.map_err(|error| failed(shown, error.to_string()))?
+}
+
+impl SecretSource for SecretResolver {
+    fn resolve<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        principal: Option<&'a Principal>,
+    ) -> BoxFuture<'a, Result<Resolved, SecretError>> {
+        Box::pin(async move {
+            let resolved = self.find(reference, principal).await?;
+            self.remember(&resolved.secret);
+            Ok(resolved)
+        })
+    }
+
+    fn generation(&self) -> u64 {
+        self.registry.secret_changes()
+    }
+
+    fn remember(&self, secret: &Secret) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.values.contains(secret) {
+            return;
+        }
+        if known.values.len() == MOST_KNOWN {
+            known.values.pop_front();
+        }
+        known.values.push_back(secret.clone());
+        known.redactor = Arc::new(Redactor::new(&known.values));
+    }
+
+    fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).redactor)
+    }
+}

@@ -1,0 +1,113 @@
+//! Which definitions of upstream tools are accepted.
+
+use aegis_core::{
+    config::upstream::DefinitionTrust::{self, Approve, FirstUse},
+    upstream::{Definition, Pins, Standing},
+};
+use aegis_stores::{
+    DataDir, Registry,
+    registry::{AddedServer, PinState},
+};
+use serde_json::json;
+
+fn definition(tool: &str, description: &str) -> Definition {
+    Definition::of(json!({"name": tool, "description": description}).as_object().unwrap())
+}
+
+fn open(home: &tempfile::TempDir) -> Registry {
+    Registry::open(&DataDir::open(home.path()).unwrap()).unwrap()
+}
+
+async fn see(registry: &Registry, trust: DefinitionTrust, seen: &[(&str, &str)]) -> Vec<Standing> {
+    let seen: Vec<Definition> = seen.iter().map(|(tool, text)| definition(tool, text)).collect();
+    registry.see("s", trust, &seen).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_rug_pull_is_seen_shown_accepted_and_taken_back() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    assert_eq!(see(&registry, FirstUse, &[("a", "1"), ("b", "1")]).await, [Standing::Accepted; 2]);
+    assert_eq!(
+        see(&registry, FirstUse, &[("a", "evil"), ("b", "1")]).await,
+        [Standing::Changed, Standing::Accepted]
+    );
+    // And after a restart it still waits.
+    drop(registry);
+    let registry = open(&home);
+    assert_eq!(see(&registry, FirstUse, &[("a", "evil")]).await, [Standing::Changed]);
+    let pins = registry.pins("s", false).await.unwrap();
+    let shown: Vec<_> = pins.iter().map(|pin| (pin.definition.tool.as_str(), pin.state)).collect();
+    assert_eq!(shown, [("a", PinState::Accepted), ("a", PinState::Proposed), ("b", PinState::Accepted)]);
+    assert_eq!(pins[0].decided_by.as_ref().unwrap().as_str(), "first-use");
+    // The server goes back: nothing is left to decide.
+    assert_eq!(see(&registry, FirstUse, &[("a", "1")]).await, [Standing::Accepted]);
+    assert_eq!(registry.pins("s", false).await.unwrap().len(), 2);
+
+    see(&registry, FirstUse, &[("a", "2")]).await;
+    let decided = registry.decide_pins("s", Vec::new(), true, &"ann".into()).await.unwrap();
+    assert_eq!((decided.len(), decided[0].state), (1, PinState::Accepted));
+    assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Accepted]);
+    assert_eq!(see(&registry, FirstUse, &[("a", "1")]).await, [Standing::Changed], "the old one was let go");
+    assert_eq!(registry.pins("s", true).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn what_must_be_approved_waits_and_what_is_rejected_stays_so() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    assert_eq!(see(&registry, Approve, &[("a", "1")]).await, [Standing::New]);
+    assert_eq!(see(&registry, Approve, &[("a", "1")]).await, [Standing::New]);
+    let digest = definition("a", "1").digest;
+    // What was shown is what is decided: the server has moved on meanwhile.
+    assert_eq!(see(&registry, Approve, &[("a", "2")]).await, [Standing::New]);
+    let shown = vec![("a".to_owned(), Some(digest))];
+    assert!(registry.decide_pins("s", shown, true, &"ann".into()).await.unwrap().is_empty());
+    let named = vec![("a".to_owned(), None)];
+    let decided = registry.decide_pins("s", named, false, &"ann".into()).await.unwrap();
+    assert_eq!(decided[0].state, PinState::Rejected);
+    assert_eq!(see(&registry, Approve, &[("a", "2")]).await, [Standing::Rejected]);
+    assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Rejected]);
+    assert_eq!(
+        see(&registry, FirstUse, &[("a", "3")]).await,
+        [Standing::New],
+        "once known, never new at first sight"
+    );
+    registry.forget_pins("s").await.unwrap();
+    assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Accepted]);
+}
+
+#[tokio::test]
+async fn a_server_that_never_settles_fills_no_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    for number in 0..50 {
+        see(&registry, FirstUse, &[("a", &number.to_string())]).await;
+        registry.decide_pins("s", Vec::new(), number % 2 == 0, &"ann".into()).await.unwrap();
+    }
+    assert!(registry.pins("s", true).await.unwrap().len() <= 12);
+    for number in 0..50 {
+        see(&registry, FirstUse, &[("a", &format!("x{number}"))]).await;
+    }
+    assert_eq!(registry.pins("s", false).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn added_servers_are_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    let server = |name: &str| AddedServer {
+        name: name.into(),
+        text: "{}".into(),
+        added: aegis_core::Timestamp::from_millis(1),
+        added_by: "ann".into(),
+    };
+    registry.add_server(server("b")).await.unwrap();
+    registry.add_server(server("a")).await.unwrap();
+    registry.add_server(server("a")).await.unwrap();
+    assert_eq!(registry.added_servers().await.unwrap(), [server("a"), server("b")]);
+    let read = aegis_stores::registry::read_added_servers(&home.path().join("registry.db")).unwrap();
+    assert_eq!(read, [server("a"), server("b")]);
+    assert_eq!(registry.remove_server("a").await.unwrap(), Some(server("a")));
+    assert_eq!(registry.remove_server("a").await.unwrap(), None);
+}
