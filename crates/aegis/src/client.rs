@@ -168,7 +168,8 @@ pub fn read(status: StatusCode, text: &[u8]) -> anyhow::Result<Answer> {
     let Ok(value) = serde_json::from_slice::<Value>(text) else {
         bail!("the node answered {status} with something that is no JSON");
     };
-    if let Some(error) = value.get("error") {
+    // A report may speak of an error in words; a refusal is always an object.
+    if let Some(error) = value.get("error").filter(|error| error.is_object()) {
         return Ok(Answer::Refused(violation(error)));
     }
     if status.is_success() { Ok(Answer::Ok(value)) } else { Ok(Answer::ToolFailed(value)) }

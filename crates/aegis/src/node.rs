@@ -202,7 +202,7 @@ fn upstream(
         subjects: Arc::new(seal.clone()),
         pins: Arc::new(registry.clone()),
         egress: config.spec.egress.clone(),
-        directory: data.root().to_owned(),
+        directory: data.root().join("servers"),
         own: Principal { tenant, user: "aegis".into() },
         name: config.metadata.name.clone(),
         version: VERSION,

@@ -297,6 +297,8 @@ fn changes_are_told_to_whoever_asked() {
         heard.store(true, Ordering::SeqCst);
     });
     call("new.test_trigger_tool_change");
+    // A tool that joins a server waits until somebody has looked.
+    wait_until(|| setting.node.cli(&["upstream", "accept", "new", "test_added"]).status.success());
     let told = until(&mut listening, "notifications/tools/list_changed");
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 7);
     until(&mut standing, "notifications/tools/list_changed");

@@ -32,6 +32,11 @@ pub trait Listener: Send + Sync {
     /// Told to subscribers at once, instead of with the answer.
     fn event(&self, event: Event);
 
+    /// Whether what is told of from now on can be recorded. What must never happen unrecorded asks before it happens.
+    fn records(&self) -> bool {
+        true
+    }
+
     /// A message of an MCP server's log: the parameters of its `notifications/message`, text from outside.
     fn log(&self, _message: &Value) {}
 

@@ -139,6 +139,10 @@ pub struct ToolSpec {
     pub route: Route,
     pub targets: Vec<Target>,
     pub label: Label,
+    /// Of a tool that an MCP server offers: a digest of how the server is reached and of the tool's definition. Empty for
+    /// the node's own.
+    #[serde(skip)]
+    pub provenance: Text,
     pub input_schema: Value,
     /// Of the answer as the contract has it.
     pub output_schema: Value,
@@ -148,6 +152,18 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
+    /// Whether a decision about one is a decision about the other.
+    pub fn decided_alike(&self, other: &Self) -> bool {
+        let rules = |spec: &Self| (spec.tier, spec.skip_judge, spec.mutability, spec.route);
+        self.name == other.name
+            && rules(self) == rules(other)
+            && self.approval == other.approval
+            && self.targets == other.targets
+            && self.label == other.label
+            && self.provenance == other.provenance
+            && self.input_schema == other.input_schema
+    }
+
     /// All four MCP annotations.
     pub fn annotations(&self) -> Map<String, Value> {
         [

@@ -23,6 +23,7 @@ fn tool(approval: ApprovalRule) -> ToolSpec {
         route: Route::Builtin,
         targets: Vec::new(),
         label: Label::node(),
+        provenance: "".into(),
         input_schema: json!({"properties": {"path": {"type": "string"}, "count": {"type": "integer"}}}),
         output_schema: json!({}),
         structured_schema: json!({}),

@@ -32,6 +32,7 @@ fn tool(name: &str, input: Value) -> Arc<ToolSpec> {
         route: Route::Upstream,
         targets: Vec::new(),
         label: Label::new(TrustClass::ExternalUntrusted, "mcp:fix"),
+        provenance: "".into(),
         input_schema: input,
         output_schema: Value::Null,
         structured_schema: Value::Null,

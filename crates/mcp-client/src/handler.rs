@@ -8,7 +8,8 @@ use crate::error::RpcError;
 
 /// Hears what the server asks and tells. Called from the task that reads: a notice must be taken without waiting.
 pub trait Handler: Send + Sync {
-    /// Whether there is anybody to ask. A question on a pipe that many requests share goes to the one that can.
+    /// Whether there is anybody to ask. Whoever can't be is still counted where many requests share a pipe, so that
+    /// nobody is asked another one's question.
     fn can_be_asked(&self) -> bool {
         true
     }

@@ -88,19 +88,19 @@ impl Pending {
     }
 
     /// Whom a question of the server's is for: the request on whose stream it came, or, on a pipe that all share, the
-    /// only one that takes questions. With several nobody can tell.
+    /// only call under way. With several nobody can tell, also when only one of them could be asked: the question may
+    /// be about what another one wants.
     pub(crate) fn questioned(&self, origin: Option<u64>, asks: bool) -> Questioned {
         let table = self.table();
         let mut takers = table
             .waiting
             .iter()
             .filter(|(id, _)| origin.is_none_or(|origin| origin == **id))
-            .filter_map(|(_, waiting)| waiting.questions.clone())
-            .filter(|taker| !asks || taker.can_be_asked());
+            .filter_map(|(_, waiting)| waiting.questions.clone());
         match (takers.next(), takers.next()) {
-            (Some(taker), None) => Questioned::One(taker),
-            (None, _) => Questioned::Nobody,
-            (Some(_), Some(_)) => Questioned::Several,
+            (Some(taker), None) if !asks || taker.can_be_asked() => Questioned::One(taker),
+            (_, None) => Questioned::Nobody,
+            (_, Some(_)) => Questioned::Several,
         }
     }
 
@@ -133,4 +133,39 @@ pub(crate) enum Questioned {
     One(Arc<dyn Handler>),
     Several,
     Nobody,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Taker {
+        can_be_asked: bool,
+    }
+
+    impl Handler for Taker {
+        fn can_be_asked(&self) -> bool {
+            self.can_be_asked
+        }
+    }
+
+    fn call(pending: &Pending, can_be_asked: bool) -> (u64, Answer) {
+        pending.enter(None, Some(Arc::new(Taker { can_be_asked }))).unwrap()
+    }
+
+    #[test]
+    fn a_question_on_a_shared_pipe_is_for_the_only_call_under_way() {
+        let pending = Pending::new(8);
+        let _own = pending.enter(None, None).unwrap();
+        assert!(matches!(pending.questioned(None, true), Questioned::Nobody));
+        let (mute, _mute) = call(&pending, false);
+        assert!(matches!(pending.questioned(None, true), Questioned::Nobody));
+        assert!(matches!(pending.questioned(None, false), Questioned::One(_)));
+        let (able, _able) = call(&pending, true);
+        assert!(matches!(pending.questioned(None, true), Questioned::Several));
+        assert!(matches!(pending.questioned(Some(able), true), Questioned::One(_)));
+        assert!(matches!(pending.questioned(Some(mute), true), Questioned::Nobody));
+        pending.leave(mute);
+        assert!(matches!(pending.questioned(None, true), Questioned::One(_)));
+    }
 }

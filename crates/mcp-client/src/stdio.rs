@@ -4,10 +4,11 @@
 use std::{process::Stdio, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     process::Child,
+    signal::unix::{SignalKind, signal},
     sync::mpsc,
     task::JoinHandle,
     time::Instant,
@@ -30,6 +31,8 @@ const QUEUE: usize = 256;
 const BATCH: usize = 64 << 10;
 /// Between the end of a child and the end of its output, whichever comes first.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Between two looks at a child where the kernel does not tell of its end.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 pub(crate) fn spawn(
     command: &Command,
@@ -183,44 +186,84 @@ async fn listen(complaints: impl AsyncRead + Unpin, shared: Arc<Shared>) {
 }
 
 /// Notices when the child ends, and sees that it does once nobody needs it.
+///
+/// The child is reaped last: until then its number, which is that of its group, can't become another's.
 async fn tend(mut child: Child, mut reader: JoinHandle<()>, shared: Arc<Shared>) {
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let signal = |signal| {
+    let tell = |signal| {
         if let Some(group) = group {
             let _ = kill_process_group(group, signal);
         }
     };
-    tokio::select! {
-        ended = child.wait() => {
+    let went = tokio::select! {
+        () = exited(group) => {
             // What it wrote before it went is still in the pipe, which a child of its own may hold open.
             let _ = tokio::time::timeout(LAST_WORDS, &mut reader).await;
-            shared.end(&Error::Closed(how(ended).into()));
+            true
         }
         _ = &mut reader => {
-            let how = match tokio::time::timeout(LAST_WORDS, child.wait()).await {
-                Ok(ended) => how(ended),
-                Err(_) => "it closed its output".to_owned(),
-            };
-            shared.end(&Error::Closed(how.into()));
+            let went = tokio::time::timeout(LAST_WORDS, exited(group)).await.is_ok();
+            if !went {
+                shared.end(&Error::Closed("it closed its output".into()));
+            }
+            went
         }
         () = shared.stopping.cancelled() => {
             // Its input is closed by now, which is how a child is told to go.
             for last_word in [Signal::TERM, Signal::KILL] {
-                if tokio::time::timeout(shared.limits.farewell, child.wait()).await.is_ok() {
+                if tokio::time::timeout(shared.limits.farewell, exited(group)).await.is_ok() {
                     break;
                 }
-                signal(last_word);
+                tell(last_word);
             }
+            false
+        }
+    };
+    tell(Signal::KILL);
+    let ended = child.wait().await;
+    if went {
+        shared.end(&Error::Closed(how(ended).into()));
+    }
+    shared.gone.cancel();
+}
+
+/// Waits for the end of a child and leaves it to be reaped.
+async fn exited(child: Option<Pid>) {
+    let Some(child) = child else { return };
+    // Listened for before the first look, so that none is missed in between.
+    let mut ends = signal(SignalKind::child()).ok();
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    while let Ok(None) = waitid(WaitId::Pid(child), look) {
+        let told = match &mut ends {
+            Some(ends) => ends.recv().await.is_some(),
+            None => false,
+        };
+        if !told {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
-    signal(Signal::KILL);
-    let _ = child.wait().await;
-    shared.gone.cancel();
 }
 
 fn how(ended: std::io::Result<std::process::ExitStatus>) -> String {
     match ended {
         Ok(status) => format!("the process ended ({status})"),
         Err(error) => format!("the process is lost ({error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_child_is_noticed_before_its_number_is_free() {
+        let mut child = tokio::process::Command::new("true").process_group(0).spawn().unwrap();
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        exited(group).await;
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let left = waitid(WaitId::Pid(group.unwrap()), look).unwrap();
+        assert!(left.is_some(), "it is there to be reaped");
+        assert!(child.wait().await.unwrap().success());
+        assert!(waitid(WaitId::Pid(group.unwrap()), look).is_err(), "it is gone");
     }
 }

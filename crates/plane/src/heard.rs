@@ -50,6 +50,10 @@ impl Listener for Heard<'_> {
         self.listener.event(event);
     }
 
+    fn records(&self) -> bool {
+        self.plane.audit().health().is_ok()
+    }
+
     fn log(&self, message: &Value) {
         self.listener.log(message);
     }

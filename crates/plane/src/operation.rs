@@ -163,8 +163,14 @@ impl Plane {
         }
         let hidden: Vec<&str> = operation.hidden.iter().map(String::as_str).collect();
         let caller = operation.permit.caller();
-        let decision = self.policy().decide_without(caller, &operation.tool, &operation.arguments, &hidden);
-        let same = decision.granted.is_some()
+        let (tool, arguments) = (&operation.tool, &operation.arguments);
+        let decision = self.policy().decide_without(caller, tool, arguments, &hidden);
+        let Some(granted) = decision.granted else { return false };
+        // A person's standing word holds as long as it stands.
+        let reasons =
+            approval::reasons(tool, arguments, granted.approval, &granted.grant.rule, decision.asks);
+        let answer = self.approvals().gate().decide(caller, tool, arguments, reasons, Timestamp::now());
+        let same = !matches!(answer, approval::Answer::Ask(_))
             && decision.version == operation.version
             && decision.labels == operation.labels;
         if same {

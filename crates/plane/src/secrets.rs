@@ -81,6 +81,7 @@ impl Secrets {
         Ok(self.noticed(stored).await)
     }
 
+    /// Forgets a secret. Programs that hold it start anew, and say that it is missing.
     pub async fn delete(
         &self,
         tenant: &TenantId,
@@ -89,8 +90,7 @@ impl Secrets {
     ) -> Result<Changed, SecretsError> {
         self.record("secret-deleted", json!({"tenant": tenant, "name": name}), operator).await?;
         let stored = self.registry.delete_secret(tenant, name).await?;
-        let used_by = self.used_by(&stored.name).await;
-        Ok(Changed { secret: stored, used_by, restarted: Vec::new() })
+        Ok(self.noticed(stored).await)
     }
 
     /// Seals everything with a new key. Returns how many secrets there are.
@@ -110,7 +110,7 @@ impl Secrets {
             match self.servers.restart_holder(server).await {
                 Ok(()) => restarted.push(server.clone()),
                 Err(error) => {
-                    tracing::warn!(%server, %error, "a server could not be started with its new secret");
+                    tracing::warn!(%server, %error, "a server could not be started anew after its secret has changed");
                 }
             }
         }

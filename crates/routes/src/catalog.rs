@@ -191,9 +191,7 @@ impl Catalog {
             return Err(gone(tool));
         };
         // What was decided on is what runs.
-        if !std::ptr::eq(&*entry.spec, tool)
-            && (entry.spec.input_schema != tool.input_schema || entry.spec.mutability != tool.mutability)
-        {
+        if !std::ptr::eq(&*entry.spec, tool) && !entry.spec.decided_alike(tool) {
             return Err(gone(tool));
         }
         if permit.tool() != entry.spec.name {

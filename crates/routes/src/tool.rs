@@ -270,6 +270,7 @@ pub(crate) fn spec_of<T: Tool>(tool: &T) -> ToolSpec {
         route: facts.route,
         targets: facts.targets,
         label: facts.label,
+        provenance: "".into(),
         input_schema: schema_of::<T::Input>(),
         output_schema: if T::ANSWERS_TEXT {
             serde_json::json!({"type": "string"})

@@ -37,5 +37,5 @@ pub use launch::{Access, DEFAULT_PATH, Launch, Limits, MOST_MOUNTS, Mount, Netwo
 pub use layers::{Floor, Layer, Layers, Refusal, State};
 pub use native::{Native, NativeSettings, probe};
 pub use oci::{Oci, OciSettings};
-pub use running::{Control, Exit, ProcessInfo, Running, SandboxId, Signal, Target};
+pub use running::{Census, Control, Exit, ProcessInfo, Running, SandboxId, Signal, Target};
 pub use stage::{STAGE_NAME, is_stage, stage_main};

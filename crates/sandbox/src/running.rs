@@ -157,9 +157,12 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn signal(&self, signal: Signal, target: Target) -> io::Result<()>;
     /// Kills everything inside.
     fn kill(&self);
-    /// What runs inside right now.
-    fn processes(&self) -> Vec<ProcessInfo>;
+    /// Looks for what runs inside.
+    fn census(&self) -> Census;
 }
+
+/// Looks for what runs in a sandbox, once it is called. Blocks.
+pub type Census = Box<dyn FnOnce() -> Vec<ProcessInfo> + Send>;
 
 /// A running sandbox. Dropping it kills everything inside; nothing survives it.
 #[derive(Debug)]
@@ -220,8 +223,13 @@ impl Running {
         self.control.kill();
     }
 
-    /// What runs inside right now, without the sandbox's own first process; at most 4,096 of them.
+    /// What runs inside right now, without the sandbox's own first process; at most 4,096 of them. Blocks.
     pub fn processes(&self) -> Vec<ProcessInfo> {
-        self.control.processes()
+        self.census()()
+    }
+
+    /// The same, to be asked elsewhere.
+    pub fn census(&self) -> Census {
+        self.control.census()
     }
 }

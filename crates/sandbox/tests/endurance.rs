@@ -124,6 +124,19 @@ async fn a_thousand_runs_leave_nothing() {
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn launches_that_fail_leave_nothing() {
+    let volume = directory();
+    let backend = Native::new(NativeSettings { spare: 0, ..settings() }, Floor::standard());
+    for _ in 0..20 {
+        let mut launch = Launch::new("true");
+        launch.mounts = vec![mount(&volume.path().join("missing"), "/work", Access::ReadWrite)];
+        backend.launch(launch).await.unwrap_err();
+    }
+    until("the groups' end", || groups(std::process::id()).is_empty()).await;
+    drop(backend);
+}
+
 const DRIVER: &str = "AEGIS_TEST_DRIVER";
 
 /// Not a test by itself: the node of the next test, which is killed.

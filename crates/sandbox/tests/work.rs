@@ -1,5 +1,9 @@
 //! Real work inside: builds, tests and computations, offline, with their results.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests say what must hold, and what they left out")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what must hold, and what they left out"
+)]
 
 mod support;
 

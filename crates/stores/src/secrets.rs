@@ -1,7 +1,7 @@
 //! Secrets by reference: out of the node's environment, a file, or the secret store.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fs,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -14,10 +14,13 @@ use aegis_core::{
     upstream::BoxFuture,
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::registry::Registry;
 
-/// Values that texts are searched for. The oldest make room: by then their holders have asked again.
-const MOST_KNOWN: usize = 4096;
+/// Passing values that texts are searched for, such as access tokens. The oldest make room: by then their holders have
+/// asked again.
+const MOST_PASSING: usize = 4096;
 /// A key or a certificate; a device would never end.
 const LARGEST_FILE: u64 = 64 * 1024;
 
@@ -32,8 +35,54 @@ pub struct SecretResolver {
 
 #[derive(Debug, Default)]
 struct Known {
-    values: VecDeque<Secret>,
+    /// As many as there are references, for those who have a value of their own. However many tokens come and go,
+    /// these are never forgotten.
+    lasting: HashMap<Place, Secret>,
+    /// Access tokens, and what stood in a place before.
+    passing: VecDeque<Secret>,
     redactor: Arc<Redactor>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place {
+    reference: String,
+    principal: Option<Principal>,
+}
+
+impl Place {
+    fn of(reference: &SecretRef, principal: Option<&Principal>) -> Self {
+        let text = match reference {
+            // All literals are shown alike.
+            SecretRef::Literal(secret) => format!("literal {:x?}", Sha256::digest(secret.expose())),
+            reference => reference.to_string(),
+        };
+        Self { reference: text, principal: principal.filter(|_| reference.is_per_principal()).cloned() }
+    }
+}
+
+impl Known {
+    fn keep(&mut self, place: Place, secret: &Secret) {
+        let before = self.lasting.insert(place, secret.clone());
+        if before.as_ref() == Some(secret) {
+            return;
+        }
+        // Whoever was given the old value may still have it.
+        if let Some(before) = before {
+            self.pass(before);
+        }
+        self.build();
+    }
+
+    fn pass(&mut self, secret: Secret) {
+        if self.passing.len() == MOST_PASSING {
+            self.passing.pop_front();
+        }
+        self.passing.push_back(secret);
+    }
+
+    fn build(&mut self) {
+        self.redactor = Arc::new(Redactor::new(self.lasting.values().chain(&self.passing)));
+    }
 }
 
 impl SecretResolver {
@@ -121,7 +170,8 @@ impl SecretSource for SecretResolver {
     ) -> BoxFuture<'a, Result<Resolved, SecretError>> {
         Box::pin(async move {
             let resolved = self.find(reference, principal).await?;
-            self.remember(&resolved.secret);
+            let place = Place::of(reference, principal);
+            self.known.write().unwrap_or_else(PoisonError::into_inner).keep(place, &resolved.secret);
             Ok(resolved)
         })
     }
@@ -132,17 +182,47 @@ impl SecretSource for SecretResolver {
 
     fn remember(&self, secret: &Secret) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.values.contains(secret) {
+        if known.passing.contains(secret) {
             return;
         }
-        if known.values.len() == MOST_KNOWN {
-            known.values.pop_front();
-        }
-        known.values.push_back(secret.clone());
-        known.redactor = Arc::new(Redactor::new(&known.values));
+        known.pass(secret.clone());
+        known.build();
     }
 
     fn redactor(&self) -> Arc<Redactor> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).redactor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_do_not_push_out_what_lasts() {
+        let mut known = Known::default();
+        let place = |user: &str| {
+            let principal = Principal { tenant: "local".into(), user: user.into() };
+            Place::of(&SecretRef::parse("secret:keys/{user}"), Some(&principal))
+        };
+        known.keep(place("ann"), &Secret::new("key-of-ann-1"));
+        known.keep(place("bob"), &Secret::new("key-of-bob-1"));
+        known.keep(place("ann"), &Secret::new("key-of-ann-2"));
+        let text = "key-of-ann-1 key-of-ann-2 key-of-bob-1";
+        assert_eq!(known.redactor.text(text), "[redacted] [redacted] [redacted]");
+        for number in 0..=MOST_PASSING {
+            known.pass(Secret::new(format!("access-token-{number}-")));
+        }
+        known.build();
+        assert_eq!(known.redactor.text(text), "key-of-ann-1 [redacted] [redacted]");
+        assert_eq!(known.redactor.text("access-token-0- access-token-4096-"), "access-token-0- [redacted]");
+        assert_eq!((known.lasting.len(), known.passing.len()), (2, MOST_PASSING));
+    }
+
+    #[test]
+    fn each_literal_has_a_place() {
+        let place = |text: &str| Place::of(&SecretRef::Literal(Secret::new(text)), None);
+        assert_ne!(place("one"), place("two"));
+        assert!(!place("one").reference.contains("one"));
     }
 }

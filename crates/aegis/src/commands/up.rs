@@ -121,9 +121,12 @@ fn announce(global: &Global, node: &Node, address: SocketAddr) {
             "pid": std::process::id(),
         }));
     } else {
+        // A command that does not find this node would start one of its own.
+        let data =
+            global.data.as_ref().map_or_else(String::new, |data| format!(" --data {}", data.display()));
         say!(
-            "aegis {VERSION} is ready: MCP at {url}/mcp (or spawn `aegis mcp`), operator token in {}; \
-             try `aegis call fs.list '{{\"path\": \"/workspace\"}}'`",
+            "aegis {VERSION} is ready: MCP at {url}/mcp (or spawn `aegis mcp{data}`), operator token in {}; \
+             try `aegis call{data} fs.list '{{\"path\": \"/workspace\"}}'`",
             token.display()
         );
     }

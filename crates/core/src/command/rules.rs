@@ -54,7 +54,7 @@ impl Command {
 pub enum Objection<'a> {
     /// No rule names the program.
     Program,
-    /// Only a rule for every program covers it, and it runs whatever it is given.
+    /// Only a rule for every program, or for all in a directory, covers it, and it runs whatever it is given.
     Interpreter,
     /// The program is there, the first argument is not among these.
     Subcommand { allowed: &'a BTreeSet<String> },
@@ -63,7 +63,7 @@ pub enum Objection<'a> {
 /// Commands by name. What is not in here can't be run.
 ///
 /// A name is the program as callers write it. A name that ends in `/*` stands for every program in that directory,
-/// and `*` alone for every program that is named without a directory and is no interpreter.
+/// and `*` alone for every program that is named without a directory; neither for an interpreter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandRules(BTreeMap<String, Command>);
 
@@ -127,7 +127,9 @@ impl CommandRules {
         }
         if let Some((directory, name)) = program.rsplit_once('/') {
             let plain = !name.is_empty() && !program.split('/').any(|component| component == "..");
-            return self.0.get(&format!("{directory}/*")).filter(|_| plain).ok_or(Objection::Program);
+            let rule = self.0.get(&format!("{directory}/*")).filter(|_| plain).ok_or(Objection::Program)?;
+            // Of all in a directory, as of all on the search path, those that run anything are named one by one.
+            return if interpreter::is_one(name) { Err(Objection::Interpreter) } else { Ok(rule) };
         }
         match self.0.get(ANY_PROGRAM) {
             // A file of that very name is not what the rule speaks of.
@@ -255,11 +257,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn directories_cover_no_interpreter() {
+        let rules = lines(&["/usr/bin/*", "/bin/*", "/bin/python3"]);
+        assert!(permits(&rules, "/usr/bin/git push") && permits(&rules, "/bin/python3 x.py"));
+        for interpreter in ["/usr/bin/bash -c x", "/usr/bin/env x", "/bin/sh", "/usr/bin/python3.12 x.py"] {
+            let line = CommandLine::parse(interpreter, &[]).unwrap();
+            assert_eq!(rules.check(&line), Err(Objection::Interpreter), "{interpreter}");
+        }
+    }
+
     fn rules() -> impl Strategy<Value = CommandRules> {
         let program = prop_oneof![
             Just("*".to_owned()),
             Just("./bin/*".to_owned()),
             Just("./bin/a".to_owned()),
+            Just("./bin/sh".to_owned()),
             Just("sh".to_owned()),
             "[ab]".prop_map(|name| name),
         ];
@@ -276,7 +289,7 @@ mod tests {
         fn both_allow_what_each_allows(
             one in rules(),
             other in rules(),
-            program in prop::sample::select(vec!["a", "b", "c", "sh", "bash", "./bin/a", "./bin/b", "./c", "*"]),
+            program in prop::sample::select(vec!["a", "b", "c", "sh", "bash", "./bin/a", "./bin/b", "./bin/sh", "./c", "*"]),
             first in prop::option::of("[xyz]"),
         ) {
             let line = CommandLine { program: program.to_owned(), arguments: first.into_iter().collect() };

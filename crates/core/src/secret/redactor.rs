@@ -1,8 +1,8 @@
 //! Known secrets taken out of texts that others will read: a server may echo what it was given.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 use serde_json::Value;
 
 use super::Secret;
@@ -18,7 +18,51 @@ const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /// Finds all known secrets in one pass, as they are and as JSON, URLs, headers and dumps write them.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    automaton: Option<AhoCorasick>,
+    search: Search,
+}
+
+#[derive(Debug, Default)]
+enum Search {
+    #[default]
+    Nothing,
+    Automaton(AhoCorasick),
+    /// Of more text than an automaton can hold, the longest first. Slow, but nothing goes unseen.
+    Plain(Vec<Secret>),
+}
+
+impl Search {
+    fn of(forms: Vec<String>) -> Self {
+        if forms.is_empty() {
+            return Self::Nothing;
+        }
+        // The longest form wins: of a secret that begins with another nothing is left over.
+        match AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) {
+            Ok(automaton) => Self::Automaton(automaton),
+            Err(_) => Self::plain(forms),
+        }
+    }
+
+    fn plain(mut forms: Vec<String>) -> Self {
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        Self::Plain(forms.into_iter().map(Secret::new).collect())
+    }
+
+    /// The next hit from `from` on.
+    fn next(&self, bytes: &[u8], from: usize) -> Option<Range<usize>> {
+        match self {
+            Self::Nothing => None,
+            Self::Automaton(automaton) => {
+                automaton.find(Input::new(bytes).range(from..)).map(|hit| hit.range())
+            }
+            Self::Plain(forms) => (from..bytes.len()).find_map(|start| {
+                let form = forms
+                    .iter()
+                    .map(Secret::expose)
+                    .find(|form| bytes[start..].starts_with(form.as_bytes()))?;
+                Some(start..start + form.len())
+            }),
+        }
+    }
 }
 
 impl Redactor {
@@ -31,27 +75,22 @@ impl Redactor {
             .collect();
         forms.sort_unstable();
         forms.dedup();
-        if forms.is_empty() {
-            return Self::default();
-        }
-        // The longest form wins: of a secret that begins with another nothing is left over.
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms).ok();
-        Self { automaton }
+        Self { search: Search::of(forms) }
     }
 
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(automaton) = &self.automaton else { return Cow::Borrowed(text) };
-        let mut found = automaton.find_iter(text).peekable();
-        if found.peek().is_none() {
+        let mut found = self.search.next(text.as_bytes(), 0);
+        if found.is_none() {
             return Cow::Borrowed(text);
         }
         let mut kept = String::with_capacity(text.len());
         let mut end = 0;
-        for hit in found {
+        while let Some(hit) = found {
             // Forms are whole texts, so hits end between characters.
-            kept.push_str(text.get(end..hit.start()).unwrap_or_default());
+            kept.push_str(text.get(end..hit.start).unwrap_or_default());
             kept.push_str(REDACTED);
-            end = hit.end();
+            end = hit.end;
+            found = self.search.next(text.as_bytes(), end);
         }
         kept.push_str(text.get(end..).unwrap_or_default());
         Cow::Owned(kept)
@@ -59,12 +98,12 @@ impl Redactor {
 
     /// Whether a secret stands anywhere in these bytes.
     pub fn finds(&self, bytes: &[u8]) -> bool {
-        self.automaton.as_ref().is_some_and(|automaton| automaton.is_match(bytes))
+        self.search.next(bytes, 0).is_some()
     }
 
     /// As [`Self::text`], in every text and every name of a member.
     pub fn value(&self, value: &mut Value) {
-        if self.automaton.is_none() {
+        if matches!(self.search, Search::Nothing) {
             return;
         }
         match value {
@@ -182,5 +221,21 @@ mod tests {
     #[test]
     fn the_longer_of_two_secrets_goes_whole() {
         assert_eq!(redactor(&["secret-one", "secret-one-two"]).text("a secret-one-two b"), "a [redacted] b");
+    }
+
+    #[test]
+    fn what_no_automaton_holds_is_found_as_well() {
+        let forms = ["secret-one", "secret-one-two", "wörd-wörd"].map(str::to_owned).to_vec();
+        let plain = Redactor { search: Search::plain(forms.clone()) };
+        let automaton = Redactor { search: Search::of(forms) };
+        for text in ["a secret-one-two b secret-one", "ö wörd-wörd ösecret-onesecret-one-two", "none", ""]
+        {
+            assert_eq!(plain.text(text), automaton.text(text));
+            assert_eq!(plain.finds(text.as_bytes()), automaton.finds(text.as_bytes()));
+        }
+        assert_eq!(plain.text("a secret-one-two b secret-one"), "a [redacted] b [redacted]");
+        let mut value = json!({"wörd-wörd": ["secret-one"]});
+        plain.value(&mut value);
+        assert_eq!(value, json!({"[redacted]": ["[redacted]"]}));
     }
 }

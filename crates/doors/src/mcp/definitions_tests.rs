@@ -21,6 +21,7 @@ fn spec(name: &'static str) -> ToolSpec {
         route: Route::Files,
         targets: Vec::new(),
         label: Label::node(),
+        provenance: "".into(),
         input_schema: json!({"type": "object", "properties": {"any": true, "properties": {"uniqueItems": true}}}),
         output_schema: json!({"type": "string"}),
         structured_schema: json!({"type": "object", "properties": {"none": false}}),

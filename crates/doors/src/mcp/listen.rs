@@ -123,8 +123,8 @@ impl Listening {
                 Ok(Notice::ResourcesChanged { .. }) if self.wants.resources_list_changed => {
                     (RESOURCES, json!({}))
                 }
-                Ok(Notice::ResourceUpdated { server, uri })
-                    if self.watched.iter().any(|watch| watch.server() == server && watch.uri() == uri) =>
+                Ok(Notice::ResourceUpdated { server, uri, whose })
+                    if self.watched.iter().any(|watch| watch.hears(&server, &uri, whose.as_ref())) =>
                 {
                     (UPDATED, json!({"uri": uri}))
                 }
@@ -171,7 +171,9 @@ pub(crate) fn plainly(notice: Result<Notice, RecvError>, standing: &Standing) ->
         Ok(Notice::ToolsChanged) | Err(RecvError::Lagged(_)) => (TOOLS, None),
         Ok(Notice::PromptsChanged { .. }) => (PROMPTS, None),
         Ok(Notice::ResourcesChanged { .. }) => (RESOURCES, None),
-        Ok(Notice::ResourceUpdated { server, uri }) if standing.watches(&server, &uri) => {
+        Ok(Notice::ResourceUpdated { server, uri, whose })
+            if standing.watches(&server, &uri, whose.as_ref()) =>
+        {
             (UPDATED, Some(json!({"uri": uri})))
         }
         // A message that belongs to no call could be anybody's.

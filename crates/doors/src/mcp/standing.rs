@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use aegis_core::secret::Principal;
+
 use super::{level::Level, watches::Watch};
 
 /// More than anybody looks at.
@@ -44,8 +46,8 @@ impl Standing {
         drop(gone);
     }
 
-    pub(crate) fn watches(&self, server: &str, uri: &str) -> bool {
-        self.watched().get(uri).is_some_and(|watch| watch.server() == server)
+    pub(crate) fn watches(&self, server: &str, uri: &str, whose: Option<&Principal>) -> bool {
+        self.watched().get(uri).is_some_and(|watch| watch.hears(server, uri, whose))
     }
 
     fn watched(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Watch>>> {

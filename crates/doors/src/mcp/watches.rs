@@ -1,12 +1,12 @@
-//! Resources that clients watch. A server is told once, however many clients want to know, and told to stop when the
-//! last of them is gone.
+//! Resources that clients watch. The route is told to stop when the last client of a principal is gone; what others watch
+//! is theirs.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use aegis_core::{Call, Caller};
+use aegis_core::{Call, Caller, secret::Principal};
 use aegis_plane::Plane;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,21 @@ const UNSUBSCRIBE: &str = "mcp.resources.unsubscribe";
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    counts: Mutex<HashMap<(String, String), usize>>,
+    counts: Mutex<HashMap<Place, usize>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    principal: Principal,
+    server: String,
+    uri: String,
+}
+
+impl Place {
+    /// Whether word of a resource is for those who watch here: what comes on a principal's own connection is theirs alone.
+    fn hears(&self, server: &str, uri: &str, whose: Option<&Principal>) -> bool {
+        self.server == server && self.uri == uri && whose.is_none_or(|whose| *whose == self.principal)
+    }
 }
 
 impl Watches {
@@ -28,12 +42,13 @@ impl Watches {
         server: &str,
         uri: &str,
     ) -> Watch {
-        let place = (server.to_owned(), uri.to_owned());
+        let place =
+            Place { principal: Principal::from(&caller), server: server.to_owned(), uri: uri.to_owned() };
         *self.counts().entry(place.clone()).or_default() += 1;
         Watch { home: Arc::clone(self), plane: Arc::clone(plane), caller, place }
     }
 
-    fn counts(&self) -> MutexGuard<'_, HashMap<(String, String), usize>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<Place, usize>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -44,16 +59,16 @@ pub(crate) struct Watch {
     home: Arc<Watches>,
     plane: Arc<Plane>,
     caller: Caller,
-    place: (String, String),
+    place: Place,
 }
 
 impl Watch {
-    pub(crate) fn server(&self) -> &str {
-        &self.place.0
+    pub(crate) fn hears(&self, server: &str, uri: &str, whose: Option<&Principal>) -> bool {
+        self.place.hears(server, uri, whose)
     }
 
     pub(crate) fn uri(&self) -> &str {
-        &self.place.1
+        &self.place.uri
     }
 }
 
@@ -71,7 +86,7 @@ impl Drop for Watch {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (plane, caller) = (Arc::clone(&self.plane), self.caller.clone());
-        let call = Call::new(UNSUBSCRIBE, arguments(&self.place.0, &self.place.1));
+        let call = Call::new(UNSUBSCRIBE, arguments(&self.place.server, &self.place.uri));
         runtime.spawn(async move {
             // The watch is over in any case; the record says how the server took it.
             let _ = plane.call(caller, call, CancellationToken::new()).await;
@@ -84,4 +99,19 @@ pub(crate) fn arguments(server: &str, uri: &str) -> Map<String, Value> {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_to_one_principal_is_for_nobody_else() {
+        let anna = Principal { tenant: "t".into(), user: "anna".into() };
+        let bert = Principal { tenant: "t".into(), user: "bert".into() };
+        let place = Place { principal: anna.clone(), server: "s".into(), uri: "memo://one".into() };
+        assert!(place.hears("s", "memo://one", None) && place.hears("s", "memo://one", Some(&anna)));
+        assert!(!place.hears("s", "memo://one", Some(&bert)));
+        assert!(!place.hears("s", "memo://two", None) && !place.hears("other", "memo://one", None));
+    }
 }

@@ -41,6 +41,7 @@ pub(in crate::policy) fn tool(name: &'static str, mutability: Mutability, route:
         route,
         targets,
         label: Label::new(TrustClass::ExternalUntrusted, "test"),
+        provenance: "".into(),
         input_schema: json!({"type": "object", "properties": properties, "additionalProperties": false}),
         output_schema: json!({}),
         structured_schema: json!({}),

@@ -130,7 +130,8 @@ impl Server {
 
     fn request(&self, message: &Value) {
         let capabilities = json!({"tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
-            "prompts": {"listChanged": true}, "completions": {}, "logging": {}});
+            "prompts": {"listChanged": true}, "completions": {}, "logging": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}}});
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "server/discover" if self.settings.dies_when_discovered => std::process::abort(),
@@ -189,6 +190,9 @@ impl Server {
             "completion/complete" => {
                 self.answer(message, json!({"completion": {"values": ["anna", "anton"], "hasMore": false}}));
             }
+            "tasks/get" | "tasks/cancel" => {
+                self.answer(message, json!({"taskId": params["taskId"], "status": "working"}));
+            }
             other => self.error(message, -32601, &format!("no method {other}")),
         }
     }
@@ -222,6 +226,8 @@ impl Server {
             "lies",
             "changed",
             "hang",
+            "leak",
+            "task",
         ] {
             tools.push(json!({"name": name, "description": name, "inputSchema": object(json!({
                 "ms": {"type": "integer"}, "bytes": {"type": "integer"}, "name": {"type": "string"}}), json!([]))}));
@@ -320,7 +326,19 @@ impl Server {
                 say_bytes(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\xfe\"}");
                 self.answer(message, text("after bad bytes"));
             }
-            "ask" => self.ask(message),
+            "ask" => self.ask(message, "Your name?"),
+            "leak" => {
+                let name = arguments["name"].as_str().unwrap_or_default();
+                let value = std::env::var(name).unwrap_or_default();
+                say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params":
+                    {"progressToken": params["_meta"]["progressToken"], "progress": 1, "message": format!("with {value}")}}));
+                say(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params":
+                    {"level": "info", "data": {"key": value}}}));
+                self.ask(message, &format!("Is {value} yours?"));
+            }
+            "task" => {
+                self.answer(message, json!({"resultType": "task", "taskId": "t1", "status": "working"}));
+            }
             "progress" => {
                 let token = &params["_meta"]["progressToken"];
                 for step in 1..=3 {
@@ -366,8 +384,8 @@ impl Server {
         }
     }
 
-    fn ask(&self, message: &Value) {
-        let question = json!({"mode": "form", "message": "Your name?", "requestedSchema":
+    fn ask(&self, message: &Value, what: &str) {
+        let question = json!({"mode": "form", "message": what, "requestedSchema":
             {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}});
         if Self::modern(message) {
             let answer = &message["params"]["inputResponses"]["who"];

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::nfs3::Status;
-use aegis_core::{Caller, Event, VolumePath, record::CallResult};
+use aegis_core::{Caller, Event, VolumePath, id::CallId, record::CallResult};
 use aegis_plane::{Operation, Plane, Wanted};
 use aegis_routes::files::{Attachment, FileError, attached::Permitted};
 use tokio::sync::Mutex as AsyncMutex;
@@ -55,23 +55,65 @@ pub(super) struct Accesses {
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    state: AsyncMutex<State>,
-}
-
-#[derive(Debug, Default)]
-enum State {
-    #[default]
-    Closed,
-    Open(Box<Open>),
-    Refused {
-        status: Status,
-        until: Instant,
-    },
+    held: AsyncMutex<Held<Operation>>,
 }
 
 #[derive(Debug)]
-struct Open {
-    operation: Operation,
+struct Held<O> {
+    state: State<O>,
+    /// Take no further requests, and wait for those in work. Each has at least one, and there are few of these.
+    retiring: Vec<Box<Open<O>>>,
+}
+
+#[derive(Debug)]
+enum State<O> {
+    Closed,
+    Open(Box<Open<O>>),
+    Refused { status: Status, until: Instant },
+}
+
+impl<O> Default for Held<O> {
+    fn default() -> Self {
+        Self { state: State::Closed, retiring: Vec::new() }
+    }
+}
+
+impl<O> Held<O> {
+    /// Lets no further request into what is open; handed out when none is in work, to be ended.
+    fn retire(&mut self) -> Option<Box<Open<O>>> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open(open) if open.in_work == 0 => Some(open),
+            State::Open(open) => {
+                self.retiring.push(open);
+                None
+            }
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    /// What a request entered, open still or not.
+    fn entered(&mut self, call: CallId) -> Option<&mut Open<O>> {
+        let current = match &mut self.state {
+            State::Open(open) => Some(open),
+            _ => None,
+        };
+        current.into_iter().chain(&mut self.retiring).map(Box::as_mut).find(|open| open.call == call)
+    }
+
+    /// The one that has waited for its last request and has none left, to be ended.
+    fn retired(&mut self) -> Option<Box<Open<O>>> {
+        let index = self.retiring.iter().position(|open| open.in_work == 0)?;
+        Some(self.retiring.swap_remove(index))
+    }
+}
+
+#[derive(Debug)]
+struct Open<O> {
+    operation: O,
+    call: CallId,
     since: Instant,
     used: Instant,
     in_work: usize,
@@ -79,7 +121,12 @@ struct Open {
     failed: Option<(String, String)>,
 }
 
-impl Open {
+impl<O> Open<O> {
+    fn new(operation: O, call: CallId) -> Self {
+        let now = Instant::now();
+        Self { operation, call, since: now, used: now, in_work: 0, bytes: 0, failed: None }
+    }
+
     fn result(&self) -> CallResult {
         match &self.failed {
             None => CallResult::Done { bytes: self.bytes },
@@ -88,7 +135,12 @@ impl Open {
     }
 
     fn is_over(&self, idle: Duration) -> bool {
-        self.in_work == 0 && (self.used.elapsed() >= idle || self.since.elapsed() >= LONGEST)
+        self.in_work == 0 && (self.used.elapsed() >= idle || self.is_old())
+    }
+
+    /// A client that always has a request in work must not keep its record from being written.
+    fn is_old(&self) -> bool {
+        self.since.elapsed() >= LONGEST
     }
 }
 
@@ -113,9 +165,9 @@ impl Accesses {
         told: impl FnOnce(&T) -> (Event, u64),
     ) -> Result<T, Status> {
         let slot = self.slot(site.plane, kind, key).await;
-        let permitted = slot.enter(site, kind, key, path).await?;
+        let (call, permitted) = slot.enter(site, kind, key, path).await?;
         let done = work(permitted).await;
-        slot.leave(site.plane, &done, told).await;
+        slot.leave(site.plane, call, &done, told).await;
         done.map_err(|error| status::of_error(&error))
     }
 
@@ -175,24 +227,24 @@ impl Slot {
         kind: Kind,
         key: &VolumePath,
         path: &VolumePath,
-    ) -> Result<Permitted, Status> {
-        let mut state = self.state.lock().await;
-        if let State::Refused { status, until } = &*state
+    ) -> Result<(CallId, Permitted), Status> {
+        let mut held = self.held.lock().await;
+        if let State::Refused { status, until } = &held.state
             && *until > Instant::now()
         {
             return Err(*status);
         }
-        if let State::Open(open) = &mut *state
-            && !site.plane.still_admits(&mut open.operation)
+        if let State::Open(open) = &mut held.state
+            && (open.is_old() || !site.plane.still_admits(&mut open.operation))
+            && let Some(open) = held.retire()
         {
-            Self::end(site.plane, &mut state).await?;
+            end(site.plane, open).await?;
         }
-        if !matches!(*state, State::Open(_)) {
-            *state = match site.plane.begin(site.caller, &kind.wanted(key.as_str())).await {
+        if !matches!(held.state, State::Open(_)) {
+            held.state = match site.plane.begin(site.caller, &kind.wanted(key.as_str())).await {
                 Ok(operation) => {
-                    let now = Instant::now();
-                    let open = Open { operation, since: now, used: now, in_work: 0, bytes: 0, failed: None };
-                    State::Open(Box::new(open))
+                    let call = operation.permit().call();
+                    State::Open(Box::new(Open::new(operation, call)))
                 }
                 Err(violation) => {
                     let status = status::of_violation(&violation);
@@ -200,13 +252,13 @@ impl Slot {
                 }
             };
         }
-        match &mut *state {
+        match &mut held.state {
             State::Open(open) => {
                 let permitted = site.attachment.permitted(&[(open.operation.permit(), path)]);
                 let permitted = permitted.map_err(|error| status::of_error(&error))?;
                 open.in_work += 1;
                 open.used = Instant::now();
-                Ok(permitted)
+                Ok((open.call, permitted))
             }
             State::Refused { status, .. } => Err(*status),
             State::Closed => Err(Status::ServerFault),
@@ -216,11 +268,12 @@ impl Slot {
     async fn leave<T>(
         &self,
         plane: &Plane,
+        call: CallId,
         done: &Result<T, FileError>,
         told: impl FnOnce(&T) -> (Event, u64),
     ) {
-        let mut state = self.state.lock().await;
-        let State::Open(open) = &mut *state else { return };
+        let mut held = self.held.lock().await;
+        let Some(open) = held.entered(call) else { return };
         open.in_work = open.in_work.saturating_sub(1);
         open.used = Instant::now();
         match done {
@@ -235,31 +288,88 @@ impl Slot {
                 open.failed.get_or_insert_with(|| (error.kind().as_str().to_owned(), error.to_string()));
             }
         }
+        if let Some(open) = held.retired() {
+            // The request is done; what can't be recorded was said in the log, and keeps the next from beginning.
+            let _ = end(plane, open).await;
+        }
     }
 
     async fn close(&self, plane: &Plane, idle: Duration) -> Result<(), Status> {
-        let mut state = self.state.lock().await;
-        match &*state {
-            State::Open(open) if open.is_over(idle) => Self::end(plane, &mut state).await,
+        let mut held = self.held.lock().await;
+        match &held.state {
+            State::Open(open) if open.is_over(idle) => match held.retire() {
+                Some(open) => end(plane, open).await,
+                None => Ok(()),
+            },
             State::Refused { until, .. } if *until <= Instant::now() => {
-                *state = State::Closed;
+                held.state = State::Closed;
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    async fn end(plane: &Plane, state: &mut State) -> Result<(), Status> {
-        let State::Open(open) = std::mem::take(state) else { return Ok(()) };
-        let result = open.result();
-        plane.end(open.operation, result).await.map_err(|violation| status::of_violation(&violation))
-    }
-
     fn is_quiet(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| !matches!(*state, State::Open(_)))
+        let quiet =
+            |held: &Held<Operation>| held.retiring.is_empty() && !matches!(held.state, State::Open(_));
+        self.held.try_lock().is_ok_and(|held| quiet(&held))
     }
 
     fn is_unused(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| matches!(*state, State::Closed))
+        let unused = |held: &Held<Operation>| held.retiring.is_empty() && matches!(held.state, State::Closed);
+        self.held.try_lock().is_ok_and(|held| unused(&held))
+    }
+}
+
+async fn end(plane: &Plane, open: Box<Open<Operation>>) -> Result<(), Status> {
+    let result = open.result();
+    plane.end(open.operation, result).await.map_err(|violation| status::of_violation(&violation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(held: &mut Held<()>, in_work: usize) -> CallId {
+        let call = CallId::fresh();
+        held.state = State::Open(Box::new(Open { in_work, ..Open::new((), call) }));
+        call
+    }
+
+    #[test]
+    fn one_with_requests_in_work_is_ended_by_the_last_of_them() {
+        let mut held = Held::default();
+        let first = begun(&mut held, 2);
+        assert!(held.retire().is_none() && held.retired().is_none());
+        let second = begun(&mut held, 1);
+        for left in [1, 0] {
+            held.entered(first).unwrap().in_work -= 1;
+            assert_eq!(held.retired().map(|open| open.call), (left == 0).then_some(first));
+            assert_eq!(held.entered(second).unwrap().in_work, 1);
+        }
+        assert!(held.entered(first).is_none() && held.retiring.is_empty());
+        held.entered(second).unwrap().in_work = 0;
+        assert_eq!(held.retire().unwrap().call, second);
+        assert!(matches!(held.state, State::Closed));
+    }
+
+    #[test]
+    fn a_refusal_is_not_retired() {
+        let mut held = Held::<()> {
+            state: State::Refused { status: Status::Access, until: Instant::now() + REFUSED },
+            retiring: Vec::new(),
+        };
+        assert!(held.retire().is_none());
+        assert!(matches!(held.state, State::Refused { .. }));
+    }
+
+    #[test]
+    fn age_counts_however_busy_it_is() {
+        let mut open = Open { in_work: 1, ..Open::new((), CallId::fresh()) };
+        assert!(!open.is_old() && !open.is_over(Duration::ZERO));
+        open.since = Instant::now().checked_sub(LONGEST).unwrap();
+        assert!(open.is_old() && !open.is_over(IDLE));
+        open.in_work = 0;
+        assert!(open.is_over(IDLE));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use aegis_core::{config::AccessMode, record::CallResult};
+use aegis_core::{Timestamp, config::AccessMode, record::CallResult};
+use aegis_plane::approvals::NewStanding;
 
 use crate::{
     client::{Set, Wire, says},
@@ -100,6 +101,38 @@ async fn what_needs_a_person_is_refused_and_a_rate_counts_files_not_pieces() {
     let asked = recorded.calls.iter().find(|call| call.asked_as.as_deref() == Some("nfs.create")).unwrap();
     let CallResult::Refused { message, .. } = &asked.result else { panic!("{:?}", asked.result) };
     assert!(message.contains("a person has to agree"), "{message}");
+}
+
+#[tokio::test]
+async fn a_standing_word_holds_until_it_is_taken_back() {
+    let stage = Stage::new().await;
+    let standing = NewStanding {
+        tenant: "local".into(),
+        user: "agent".into(),
+        tool: "fs.write".into(),
+        arguments: serde_json::Map::new(),
+        until: Timestamp::now().plus(Duration::from_secs(3600)),
+        covers_labels: true,
+        note: None,
+    };
+    let approvals = stage.plane.approvals();
+    let standing = approvals.always(standing, &operator()).await.unwrap();
+    let mut wire = stage.mounted("asks").await;
+    std::fs::write(stage.workspace().join("f"), "").unwrap();
+    let file = wire.walk("f").await.unwrap();
+    wire.write(&file, 0, 0, b"agreed").await.unwrap();
+    approvals.revoke_standing(&standing.id, &operator()).await.unwrap();
+    // Writes that follow each other are one access. It goes on with what was decided, but not for long.
+    let mut written = 0;
+    let refused = loop {
+        match wire.write(&file, 6, 0, b"!").await {
+            Ok(_) if written < 100 => written += 1,
+            Ok(_) => panic!("still written"),
+            Err(refused) => break refused,
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(refused, says::ACCES);
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ use crate::client::Wire;
 pub(crate) struct Stage {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) events: broadcast::Receiver<Arc<Announcement>>,
-    plane: Arc<Plane>,
+    pub(crate) plane: Arc<Plane>,
     dir: TempDir,
     stopping: CancellationToken,
     serving: tokio::task::JoinHandle<()>,

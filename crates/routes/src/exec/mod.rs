@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use aegis_core::{
     Caller, Event, Failure, FailureKind, Violation, ViolationKind, VolumePath, command::CommandLine,
-    config::ExecConfig, event::EventName,
+    config::ExecConfig, event::EventName, redact,
 };
 use aegis_sandbox::{Exit, SandboxError, Signal};
 use tokio::time::Instant;
@@ -121,10 +121,7 @@ impl Exec {
         let started = || Event::new(EventName::CommandExecutionStarted).with("command", shown(&line.program));
         run.announce(
             started()
-                .with(
-                    "args",
-                    line.arguments.iter().map(|argument| shown(argument)).take(64).collect::<Vec<_>>(),
-                )
+                .with("args", shown_arguments(&line.arguments))
                 .with("cwd", launch.cwd.to_string_lossy().into_owned())
                 .with("timeout_secs", timeout.as_secs())
                 .with("sandbox_mode", mode.as_str()),
@@ -293,11 +290,34 @@ fn not_started(run: &Run<'_>, error: &SandboxError) -> Failure {
     }
 }
 
+/// The arguments of a command, for an event: whoever may listen need not see what a secret of the caller's is.
+fn shown_arguments(arguments: &[String]) -> Vec<String> {
+    const MOST: usize = 64;
+    let mut words = arguments.to_vec();
+    for (index, start) in redact::secret_arguments(arguments) {
+        words[index].replace_range(start.., "[redacted]");
+    }
+    words.iter().take(MOST).map(|word| shown(word)).collect()
+}
+
 /// A word of a caller's, for an event.
 fn shown(word: &str) -> String {
     const LONGEST: usize = 256;
     match word.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &word[..end]),
         None => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_see_no_secret_argument() {
+        let arguments = ["--token", "s3cr3t-0f-h1s", "--password=hunter2hunter2", "-v", "x.txt"];
+        let seen = shown_arguments(&arguments.map(str::to_owned));
+        assert_eq!(seen, ["--token", "[redacted]", "--password=[redacted]", "-v", "x.txt"]);
+        assert_eq!(shown_arguments(&vec!["a".repeat(500); 70]).len(), 64);
     }
 }

@@ -68,6 +68,10 @@ impl Proxy<'_> {
         };
         let event =
             |name: EventName| Event::new(name).with("host", wanted.host.as_str()).with("port", wanted.port);
+        if !self.listener.records() {
+            let reason = "connections can't be recorded at present, so none is made";
+            return refuse(&mut client, "503 Service Unavailable", reason).await;
+        }
         let mut server = match self.egress.dial(self.grant, &wanted.host, wanted.port).await {
             Ok(server) => server,
             Err(error) => {

@@ -71,14 +71,20 @@ impl Listener for Heard {
 
 /// What a client inside gets for a request, and what was told about it.
 async fn through(grant: Grant, allow_private: &[&str], request: String) -> (String, Vec<Event>) {
+    let heard = Heard::default();
+    let answer = asked(&heard, grant, allow_private, request).await;
+    (answer, heard.0.into_inner().unwrap())
+}
+
+async fn asked(listener: &dyn Listener, grant: Grant, allow_private: &[&str], request: String) -> String {
     let config = EgressConfig {
         allow_private: allow_private.iter().map(|text| text.parse().unwrap()).collect(),
         ..EgressConfig::default()
     };
-    let (egress, heard) = (Egress::new(&config).unwrap(), Heard::default());
+    let egress = Egress::new(&config).unwrap();
     let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = inside.local_addr().unwrap();
-    let proxy = Proxy { egress: &egress, grant: &grant, listener: &heard };
+    let proxy = Proxy { egress: &egress, grant: &grant, listener };
     let asking = async {
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
@@ -86,11 +92,10 @@ async fn through(grant: Grant, allow_private: &[&str], request: String) -> (Stri
         client.read_to_end(&mut answer).await.unwrap();
         String::from_utf8(answer).unwrap()
     };
-    let answer = tokio::select! {
+    tokio::select! {
         answer = asking => answer,
         () = proxy.serve(&inside) => unreachable!(),
-    };
-    (answer, heard.0.into_inner().unwrap())
+    }
 }
 
 /// A server that answers every connection with what it was sent.
@@ -124,6 +129,30 @@ async fn a_granted_host_is_reached_and_recorded() {
     let request = format!("GET http://127.0.0.1:{port}/x HTTP/1.1\r\nHost: other\r\n\r\n");
     let (answer, _) = through(granted(&["127.0.0.1"]), &["127.0.0.1"], request).await;
     assert_eq!(answer, format!("GET /x HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n"));
+}
+
+/// Has nowhere to write anything down.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn progress(&self, _: Progress) {}
+
+    fn event(&self, event: Event) {
+        panic!("told of {event:?}");
+    }
+
+    fn records(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_reached_while_nothing_can_be_recorded() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");
+    let answer = asked(&Deaf, granted(&["127.0.0.1"]), &["127.0.0.1"], request).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("recorded"), "{answer}");
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ impl Sandbox {
         Self(Arc::new(Shared { config: config.clone(), made: OnceLock::new() }))
     }
 
-    /// The backend, with all its layers tried. Whether they suffice is for [`Sandbox::backend`] to say. Blocks.
+    /// The backend, with all its layers tried. Whether they suffice is for `backend` to say. Blocks.
     pub fn tried(&self) -> Result<Arc<dyn Backend>, String> {
         self.0.made.get_or_init(|| make(&self.0.config)).clone()
     }

@@ -171,7 +171,10 @@ async fn at(due: Option<Instant>) {
 fn answer(running: &Running, question: Question) {
     // Who asked may have left.
     match question {
-        Question::Processes(answer) => drop(answer.send(running.processes())),
+        Question::Processes(answer) => {
+            let census = running.census();
+            drop(tokio::task::spawn_blocking(move || drop(answer.send(census()))));
+        }
         Question::Signal(pid, signal, answer) => drop(answer.send(running.signal_process(pid, signal))),
     }
 }

@@ -274,13 +274,68 @@ fn put_in_place(planned: &[Planned], cancel: &CancellationToken) -> Result<(), F
             staged.push(at.volume.storage.stage(&at.place, revised.before.as_deref(), None, &terms)?);
         }
     }
-    for done in 0..staged.len() {
-        let Err(error) = staged[done].commit() else { continue };
-        let left = staged[..done].iter_mut().rev().filter_map(|staged| staged.undo().err()).count();
+    commit(&mut staged)
+}
+
+fn commit(staged: &mut [Box<dyn Staged + '_>]) -> Result<(), FileError> {
+    for index in 0..staged.len() {
+        let Err(error) = staged[index].commit() else { continue };
+        // One that failed may have been made all the same, and only not be safe on disk.
+        let made = staged[..=index].iter_mut().rev().filter(|staged| staged.is_made());
+        let left = made.filter_map(|staged| staged.undo().err()).count();
         return Err(match left {
             0 => error,
             files => FileError::PartlyRevised { files, source: Box::new(error) },
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Fails before the change or after it, or not at all.
+    struct Step<'a> {
+        name: &'static str,
+        fails_before: bool,
+        fails_after: bool,
+        made: bool,
+        undone: &'a RefCell<Vec<&'static str>>,
+    }
+
+    impl Staged for Step<'_> {
+        fn commit(&mut self) -> Result<(), FileError> {
+            self.made = !self.fails_before;
+            if self.fails_before || self.fails_after { Err(FileError::ChangedWhileEditing) } else { Ok(()) }
+        }
+
+        fn is_made(&self) -> bool {
+            self.made
+        }
+
+        fn undo(&mut self) -> Result<(), FileError> {
+            self.undone.borrow_mut().push(self.name);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whatever_was_made_is_taken_back() {
+        for (fails_before, fails_after, taken_back) in
+            [(false, true, vec!["b", "a"]), (true, false, vec!["a"]), (false, false, vec![])]
+        {
+            let undone = RefCell::default();
+            let step = |name, fails_before, fails_after| -> Box<dyn Staged + '_> {
+                Box::new(Step { name, fails_before, fails_after, made: false, undone: &undone })
+            };
+            let mut staged =
+                vec![step("a", false, false), step("b", fails_before, fails_after), step("c", false, false)];
+            assert_eq!(commit(&mut staged).is_err(), fails_before || fails_after);
+            drop(staged);
+            assert_eq!(undone.into_inner(), taken_back);
+        }
+    }
 }

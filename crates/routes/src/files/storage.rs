@@ -80,6 +80,9 @@ pub trait Staged {
     /// Refused when the file is no longer what it was.
     fn commit(&mut self) -> Result<(), FileError>;
 
+    /// Whether the file is another than before: a commit may have failed after that.
+    fn is_made(&self) -> bool;
+
     /// Puts the file back as it was before [`Staged::commit`].
     fn undo(&mut self) -> Result<(), FileError>;
 }

@@ -92,11 +92,11 @@ pub(super) async fn ask(
     let work = async {
         let client = server.connection(world, &principal).await.map_err(unavailable)?;
         let failed = |error: &Error| failed(server, world, error);
-        match once(&client, run, &asked).await {
+        match once(&client, world, run, &asked).await {
             // It ran nothing, and knows us again in a moment.
             Err(Error::SessionLost) => {
                 let client = greeted(server, world, &principal).await?;
-                once(&client, run, &asked).await.map_err(|error| failed(&error))
+                once(&client, world, run, &asked).await.map_err(|error| failed(&error))
             }
             answered => answered.map_err(|error| failed(&error)),
         }
@@ -119,9 +119,14 @@ pub(super) async fn ask(
     }
 }
 
-async fn once(client: &Client, run: &Run<'_>, asked: &Asked<'_>) -> Result<Box<RawValue>, Error> {
+async fn once(
+    client: &Client,
+    world: &World,
+    run: &Run<'_>,
+    asked: &Asked<'_>,
+) -> Result<Box<RawValue>, Error> {
     let listener = run.listener();
-    let (mouth, ear) = bridge::between(listener);
+    let (mouth, ear) = bridge::between(listener, &world.ways.secrets);
     let manner = listener.manner();
     let stateless = client.version().stateless();
     // Whoever can take questions as an answer gets them as they are, and repeats the request with what they brought.

@@ -1,13 +1,15 @@
 //! Between a request to a server and whoever waits for its answer: progress, log messages and questions.
 //!
 //! The connection speaks from a task of its own and may not wait; the call's listener lives no longer than the call. So
-//! words go through a queue, which loses what is too much, and are passed on by the call itself.
+//! words go through a queue, which loses what is too much, and are passed on by the call itself, rid of secrets that the
+//! server was given.
 
 use std::sync::Arc;
 
 use aegis_core::{
     asking::{Question, Unanswered},
     progress::{Listener, Progress},
+    secret::{Redactor, SecretSource},
 };
 use aegis_mcp_client::{Handler, ProgressUpdate, RpcError};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -31,12 +33,14 @@ pub(super) struct Mouth {
 /// The end that the call holds.
 pub(super) struct Ear {
     words: mpsc::Receiver<Word>,
+    /// Asked for each word: a secret may be given out while the call runs.
+    secrets: Arc<dyn SecretSource>,
 }
 
-pub(super) fn between(listener: &dyn Listener) -> (Arc<Mouth>, Ear) {
+pub(super) fn between(listener: &dyn Listener, secrets: &Arc<dyn SecretSource>) -> (Arc<Mouth>, Ear) {
     let (sender, words) = mpsc::channel(QUEUE);
     let can_be_asked = listener.manner().is_some_and(|manner| !manner.abilities.is_empty());
-    (Arc::new(Mouth { words: sender, can_be_asked }), Ear { words })
+    (Arc::new(Mouth { words: sender, can_be_asked }), Ear { words, secrets: Arc::clone(secrets) })
 }
 
 impl aegis_mcp_client::Progress for Mouth {
@@ -92,27 +96,46 @@ impl Ear {
                 done = &mut work => break done,
                 Some(()) = questions.next(), if !questions.is_empty() => {}
                 Some(word) = self.words.recv() => match word {
-                    Word::Question(question, answer) => questions.push(async {
-                        let answered = listener.ask(question).await;
-                        let _ = answer.send(answered);
-                    }),
-                    other => tell(listener, other),
+                    Word::Question(question, answer) => {
+                        let question = cleaned(&self.secrets.redactor(), question);
+                        questions.push(async {
+                            let answered = listener.ask(question).await;
+                            let _ = answer.send(answered);
+                        });
+                    }
+                    other => tell(listener, &self.secrets.redactor(), other),
                 },
             }
         };
         while let Ok(word) = self.words.try_recv() {
-            tell(listener, word);
+            tell(listener, &self.secrets.redactor(), word);
         }
         done
     }
 }
 
-fn tell(listener: &dyn Listener, word: Word) {
+/// Unreadable parameters are left out: nobody could say what is in them.
+fn cleaned(redactor: &Redactor, question: Question) -> Question {
+    let params = question.params.and_then(|params| {
+        // The text itself is not searched: JSON can write any letter in another way.
+        let said: Value = serde_json::from_str(params.get()).ok()?;
+        let mut kept = said.clone();
+        redactor.value(&mut kept);
+        if kept == said { Some(params) } else { RawValue::from_string(kept.to_string()).ok() }
+    });
+    Question { params, ..question }
+}
+
+fn tell(listener: &dyn Listener, redactor: &Redactor, word: Word) {
     match word {
         Word::Progress(ProgressUpdate { progress, total, message }) => {
+            let message = message.map(|message| redactor.text(&message).into_owned());
             listener.progress(Progress { progress, total, message });
         }
-        Word::Log(message) => listener.log(&message),
+        Word::Log(mut message) => {
+            redactor.value(&mut message);
+            listener.log(&message);
+        }
         Word::Question(..) => {}
     }
 }

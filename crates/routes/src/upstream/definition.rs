@@ -14,6 +14,7 @@ use aegis_mcp_client::http::header_parameters;
 use http::HeaderName;
 use jsonschema::Validator;
 use serde_json::{Map, Value, value::RawValue};
+use sha2::{Digest, Sha256};
 
 use super::schema;
 
@@ -93,7 +94,8 @@ pub(super) fn read(server: &McpServer, entry: &RawValue, built_in: BuiltIn<'_>) 
     told.name = Some(name.clone());
     let definition = Definition::of(&members);
     let made = Shape::of(server, &members, tool, &name, built_in);
-    let (spec, output, headers) = made.map_err(|reason| fail(&mut told, reason))?;
+    let (mut spec, output, headers) = made.map_err(|reason| fail(&mut told, reason))?;
+    spec.provenance = provenance(server, &definition).into();
     let as_task = members.get("execution").is_some_and(|how| how["taskSupport"] == "required");
     Ok(Sound { definition, spec: Arc::new(spec), tool: tool.to_owned(), output, headers, as_task })
 }
@@ -157,6 +159,7 @@ impl Shape {
             route: Route::Upstream,
             targets,
             label: label(server, tool),
+            provenance: "".into(),
             input_schema: input.clone(),
             structured_schema: output_schema.clone(),
             output_schema,
@@ -164,6 +167,13 @@ impl Shape {
         };
         Ok((spec, validator, headers))
     }
+}
+
+/// Tells a tool from one of the same name that another server, or the same one reached elsewhere, offers.
+fn provenance(server: &McpServer, definition: &Definition) -> String {
+    let whose = (&server.name, server.reach(), &server.working_directory, &server.environment);
+    let digest = Sha256::digest(format!("{whose:?} {} {}", definition.tool, definition.digest));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where answers of the tool come from.

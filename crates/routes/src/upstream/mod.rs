@@ -103,7 +103,9 @@ pub(crate) struct World {
     servers: Mutex<BTreeMap<String, Arc<Server>>>,
     /// Which server has which resources.
     listings: Mutex<offers::Listings>,
-    changed: Notify,
+    changed: Arc<Notify>,
+    /// Whose the tasks at servers are.
+    owned: tasks::Owned,
     tasks: TaskTracker,
     stopping: CancellationToken,
     /// One set of servers is taken into force at a time.
@@ -134,12 +136,13 @@ impl Servers {
             notices: Notices::default(),
             servers: Mutex::default(),
             listings: Mutex::default(),
-            changed: Notify::new(),
+            changed: Arc::default(),
+            owned: tasks::Owned::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             replacing: tokio::sync::Mutex::default(),
         });
-        tokio::spawn(publish(Arc::downgrade(&world), world.stopping.clone()));
+        tokio::spawn(publish(Arc::downgrade(&world), Arc::clone(&world.changed), world.stopping.clone()));
         Ok(Self(world))
     }
 
@@ -254,14 +257,24 @@ fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'
     Some(&other.config.name)
 }
 
-async fn publish(world: std::sync::Weak<World>, stopping: CancellationToken) {
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
+async fn publish(world: std::sync::Weak<World>, changed: Arc<Notify>, stopping: CancellationToken) {
     loop {
-        let Some(here) = world.upgrade() else { return };
         tokio::select! {
-            () = here.changed.notified() => {}
+            () = changed.notified() => {}
             () = stopping.cancelled() => return,
         }
         tokio::time::sleep(TOGETHER).await;
+        let Some(here) = world.upgrade() else { return };
+        // What is put in force after the end would never leave.
+        if stopping.is_cancelled() {
+            return;
+        }
         here.publish();
     }
 }

@@ -1,6 +1,6 @@
 //! What servers say unasked, for whoever listens.
 
-use aegis_core::secret::Redactor;
+use aegis_core::secret::{Principal, Redactor};
 use serde_json::{Value, value::RawValue};
 use tokio::sync::broadcast;
 
@@ -20,6 +20,8 @@ pub enum Notice {
     ResourceUpdated {
         server: String,
         uri: String,
+        /// On whose connection it was said, where each principal has their own.
+        whose: Option<Principal>,
     },
     /// A server's log message: the parameters of `notifications/message`, text from outside.
     Log {
@@ -31,6 +33,7 @@ pub enum Notice {
 impl Notice {
     pub(super) fn read(
         server: &str,
+        whose: Option<&Principal>,
         method: &str,
         params: Option<&RawValue>,
         redactor: &Redactor,
@@ -42,7 +45,7 @@ impl Notice {
             "notifications/prompts/list_changed" => Some(Self::PromptsChanged { server }),
             "notifications/resources/updated" => {
                 let uri = params()?.get("uri")?.as_str()?.to_owned();
-                Some(Self::ResourceUpdated { server, uri })
+                Some(Self::ResourceUpdated { server, uri, whose: whose.cloned() })
             }
             "notifications/message" => {
                 let mut message = params()?;

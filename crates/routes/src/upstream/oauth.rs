@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -81,13 +82,23 @@ pub struct AccessTokens {
     kept: Mutex<HashMap<Key, Arc<Slot>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// A server that was configured anew does not get the tokens of the old one: they may be good for more, or for
+/// somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
     server: String,
     principal: Option<Principal>,
-    /// A server that was configured anew does not get the tokens of the old one.
-    endpoint: String,
-    client: String,
+    oauth: OauthConfig,
+    resource: Option<String>,
+}
+
+impl Hash for Key {
+    // Equal keys agree in these; the rest seldom tells two apart.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.server.hash(state);
+        self.principal.hash(state);
+        self.oauth.token_url.hash(state);
+    }
 }
 
 /// Held while a token is asked for, so that one request serves all who wait.
@@ -164,8 +175,8 @@ impl AccessTokens {
         let key = Key {
             server: server.name.clone(),
             principal: principal.cloned(),
-            endpoint: oauth.token_url.clone(),
-            client: oauth.client_id.clone(),
+            oauth: oauth.clone(),
+            resource: resource(server, oauth).map(str::to_owned),
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MOST_KEPT && !kept.contains_key(&key) {
@@ -229,9 +240,8 @@ impl AccessTokens {
         if let Some(audience) = &oauth.audience {
             form.add("audience", audience);
         }
-        match oauth.resource.as_ref().or(server.url.as_ref()) {
-            Some(resource) if !resource.is_empty() => form.add("resource", resource),
-            _ => {}
+        if let Some(resource) = resource(server, oauth) {
+            form.add("resource", resource);
         }
         let secret = match &oauth.client_secret {
             Some(reference) => Some(self.secret(reference, principal).await?),
@@ -334,6 +344,11 @@ impl Held {
             State::Token { until, .. } | State::Refused { until, .. } => *until <= Instant::now(),
         }
     }
+}
+
+/// The address a token is for.
+fn resource<'a>(server: &'a McpServer, oauth: &'a OauthConfig) -> Option<&'a str> {
+    oauth.resource.as_deref().or(server.url.as_deref()).filter(|resource| !resource.is_empty())
 }
 
 /// A body up to the largest answer.

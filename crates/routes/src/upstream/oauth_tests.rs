@@ -235,15 +235,24 @@ async fn tokens_are_exchanged_for_each_caller() {
     let stored = endpoint.server(
         "  grant: token_exchange\n  actor_token: secret:client\n  subject: {stored: {token: 'secret:tokens/{user}'}}\n",
     );
-    assert_eq!(
-        get(&tokens, &stored, Some("ann"), None).await.unwrap().0,
-        format!("for-signed:ann:{}", endpoint.url)
-    );
-    let (fresh, _) = self::tokens();
-    assert_eq!(get(&fresh, &stored, Some("ann"), None).await.unwrap().0, "for-token-of-ann");
+    assert_eq!(get(&tokens, &stored, Some("ann"), None).await.unwrap().0, "for-token-of-ann");
     let (_, form) = endpoint.last();
     assert_eq!(form["subject_token_type"], "urn:ietf:params:oauth:token-type:access_token");
     assert_eq!((form["actor_token"].as_str(), form["client_id"].as_str()), ("client s3cret/+", "aegis node"));
+}
+
+#[tokio::test]
+async fn a_token_does_not_outlive_what_it_was_asked_for() {
+    let endpoint = TokenServer::start(|number, _| granted(&format!("at-{number}"), 3600)).await;
+    let (tokens, _) = tokens();
+    let wide = endpoint.server(&format!("{CLIENT}  scopes: [read, write]\n"));
+    let narrow = endpoint.server(&format!("{CLIENT}  scopes: [read]\n"));
+    let mut elsewhere = narrow.clone();
+    elsewhere.url = Some("https://other.example.org/mcp".into());
+    for (server, token) in [(&wide, "at-1"), (&narrow, "at-2"), (&elsewhere, "at-3"), (&narrow, "at-2")] {
+        assert_eq!(get(&tokens, server, None, None).await.unwrap().0, token);
+    }
+    assert_eq!(endpoint.count(), 3);
 }
 
 #[tokio::test]

@@ -18,6 +18,12 @@ use super::{Servers, World, notices::Notice, server::Server};
 const FRESH: Duration = Duration::from_secs(60);
 /// A list in which something is missing is read again, but not more often than this.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Templates of one server that are kept, and how large each may be: they are matched before any gate has looked.
+const MOST_TEMPLATES: usize = 500;
+const LONGEST_TEMPLATE: usize = 2 << 10;
+const MOST_EXPRESSIONS: usize = 16;
+/// A longer address comes of no template.
+const LONGEST_FITTING: usize = 8 << 10;
 
 /// What servers offer besides tools. Reading any of it is a call like any other; this only says whose it is.
 pub trait Offers: Send + Sync + Debug {
@@ -242,6 +248,8 @@ impl World {
                 templates: templates
                     .iter()
                     .filter_map(|one| Some(serde_json::from_str::<Template>(one.get()).ok()?.uri_template))
+                    .filter(|template| is_usable(template))
+                    .take(MOST_TEMPLATES)
                     .collect(),
             });
             let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,18 +260,55 @@ impl World {
     }
 }
 
+fn is_usable(template: &str) -> bool {
+    template.len() <= LONGEST_TEMPLATE
+        && template.bytes().filter(|byte| *byte == b'{').count() <= MOST_EXPRESSIONS
+}
+
 /// Whether an address could come of a template (RFC 6570): every expression stands for something, and one that says so
-/// for several segments.
+/// for several segments. Goes through both once, with all the places of the address that can be reached so far: trying
+/// them one after the other would take for ever where a server wants it to.
 fn fits(template: &str, uri: &str) -> bool {
-    let Some((literal, rest)) = template.split_once('{') else { return template == uri };
-    let Some(after) = uri.strip_prefix(literal) else { return false };
-    let Some((expression, rest)) = rest.split_once('}') else { return false };
+    if uri.len() > LONGEST_FITTING || !is_usable(template) {
+        return false;
+    }
+    let mut reached = vec![false; uri.len() + 1];
+    reached[0] = true;
+    let mut rest = template;
+    while let Some((literal, after)) = rest.split_once('{') {
+        let Some((expression, after)) = after.split_once('}') else { return false };
+        reached = after_expression(expression, uri, &after_literal(literal, uri, &reached));
+        if !reached.contains(&true) {
+            return false;
+        }
+        rest = after;
+    }
+    after_literal(rest, uri, &reached).last() == Some(&true)
+}
+
+fn after_literal(literal: &str, uri: &str, reached: &[bool]) -> Vec<bool> {
+    let mut next = vec![false; reached.len()];
+    for start in (0..reached.len()).filter(|start| reached[*start]) {
+        if uri.as_bytes()[start..].starts_with(literal.as_bytes()) {
+            next[start + literal.len()] = true;
+        }
+    }
+    next
+}
+
+fn after_expression(expression: &str, uri: &str, reached: &[bool]) -> Vec<bool> {
     let may_be_nothing = expression.starts_with(['?', '&', '#', '/', '.', ';']);
     let spans = may_be_nothing || expression.starts_with('+') || expression.ends_with('*');
-    let longest = if spans { after.len() } else { after.find(['/', '?', '#']).unwrap_or(after.len()) };
-    (usize::from(!may_be_nothing)..=longest)
-        .filter(|end| after.is_char_boundary(*end))
-        .any(|end| fits(rest, &after[end..]))
+    let mut next = vec![false; reached.len()];
+    let mut is_open = false;
+    for (end, begins) in reached.iter().enumerate() {
+        if end > 0 && !spans && matches!(uri.as_bytes()[end - 1], b'/' | b'?' | b'#') {
+            is_open = false;
+        }
+        next[end] = uri.is_char_boundary(end) && (is_open || (*begins && may_be_nothing));
+        is_open |= *begins;
+    }
+    next
 }
 
 #[cfg(test)]
@@ -292,5 +337,21 @@ mod tests {
         ] {
             assert!(!fits(template, uri), "{template} {uri}");
         }
+    }
+
+    #[test]
+    fn no_template_takes_long() {
+        // Each would be tried in more ways than there are atoms.
+        let many = format!("a://{}!", "{+x}".repeat(MOST_EXPRESSIONS));
+        assert!(!fits(&many, &format!("a://{}", "a".repeat(LONGEST_FITTING - 4))));
+        assert!(fits(&many, &format!("a://{}!", "a".repeat(LONGEST_FITTING - 5))));
+        // And what is out of bounds is not tried at all, nor kept.
+        for template in ["{+x}".repeat(MOST_EXPRESSIONS + 1), "a".repeat(LONGEST_TEMPLATE + 1)] {
+            assert!(
+                !is_usable(&template) && !fits(&template, &"a".repeat(template.len().min(LONGEST_FITTING)))
+            );
+        }
+        assert!(!fits("{+x}", &"a".repeat(LONGEST_FITTING + 1)));
+        assert!(!fits(&"{+x}".repeat(4 << 20), "a"));
     }
 }

@@ -29,6 +29,7 @@ use super::{
     ask::{Asked, ask, unavailable},
     definition,
     server::Server,
+    tasks::LONGEST_ID,
 };
 use crate::{
     catalog::Entry,
@@ -158,7 +159,7 @@ impl Operation {
                 json!(["server", "ref", "argument"]),
             ),
             Self::Task(step) => {
-                let mut properties = json!({"server": server, "taskId": text(1024, "The task's id.")});
+                let mut properties = json!({"server": server, "taskId": text(LONGEST_ID, "The task's id.")});
                 if step == Step::Update {
                     properties["inputResponses"] = json!({"type": "object", "description": "The answers, by the keys of the questions."});
                 }
@@ -193,6 +194,7 @@ impl Operation {
             route: Route::Upstream,
             targets: Vec::new(),
             label: Label::new(TrustClass::ExternalUntrusted, "mcp"),
+            provenance: "".into(),
             input_schema: self.input(),
             output_schema: json!({"type": "object"}),
             structured_schema: json!({"type": "object"}),
@@ -270,7 +272,14 @@ impl Governed {
         };
         let label = Label { origin: about.clone(), ..definition::label(&server.config, "") };
         let fail = |failure: &Failure| Ok(answer::failure(&spec.name, &label, failure));
-        let client = match server.connection(world, &Principal::from(run.permit.caller())).await {
+        let principal = Principal::from(run.permit.caller());
+        if let (Operation::Task(_), Some(task)) = (self.operation, &about)
+            && !world.owned.has(&server.config.name, task, &principal)
+        {
+            let foreign = format!("you have no task of this id at the MCP server `{}`", server.config.name);
+            return fail(&Failure::new(FailureKind::NotFound, foreign));
+        }
+        let client = match server.connection(world, &principal).await {
             Ok(client) => client,
             Err(reason) => return fail(&unavailable(reason)),
         };
@@ -279,7 +288,7 @@ impl Governed {
             return fail(&Failure::new(FailureKind::NotFound, lacks));
         }
         if let (Operation::Subscribe(on), Some(uri)) = (self.operation, &about) {
-            return match server.watch(&client, uri, on).await {
+            return match server.watch(&client, &principal, uri, on).await {
                 Ok(()) => Ok(answer::plain(&label, Map::new())),
                 Err(error) => fail(&unavailable(world.redacted(&error.to_string()))),
             };

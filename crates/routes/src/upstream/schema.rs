@@ -1,12 +1,15 @@
 //! JSON Schemas from outside: compiled only when using them can't hang, reach out or overflow.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
 const DEEPEST: usize = 64;
 const MOST_REFERENCES: usize = 1000;
+/// Schemas that are applied to one place of a value, with every reference counted as often as it is followed: a few
+/// dozen parts that each name the next one twice would never be done.
+const MOST_IN_PLACE: u64 = 10_000;
 
 /// Compiles a schema. Nothing is fetched: references lead to places in the schema itself. Patterns are matched in
 /// linear time.
@@ -53,11 +56,12 @@ fn check(schema: &Value, depth: usize, references: &mut usize) -> Result<(), Str
 
 /// Keywords whose schemas are applied to the same place of a value. A circle of these never comes to an end; through
 /// any other keyword, the value gets smaller.
-const IN_PLACE: [&str; 6] = ["not", "if", "then", "else", "$ref", "$dynamicRef"];
+const IN_PLACE: [&str; 7] = ["not", "if", "then", "else", "$ref", "$dynamicRef", "$recursiveRef"];
 const IN_PLACE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+const IN_PLACE_MEMBERS: [&str; 2] = ["dependentSchemas", "dependencies"];
 
 fn circles(root: &Value) -> Result<(), String> {
-    let mut settled = HashSet::new();
+    let mut settled = HashMap::new();
     let mut waiting = vec![root];
     while let Some(schema) = waiting.pop() {
         let mut path = Vec::new();
@@ -71,46 +75,53 @@ fn circles(root: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// How many schemas are applied where this one is, itself among them.
 fn descend(
     root: &Value,
     schema: &Value,
     path: &mut Vec<*const Value>,
-    settled: &mut HashSet<*const Value>,
-) -> Result<(), String> {
+    settled: &mut HashMap<*const Value, u64>,
+) -> Result<u64, String> {
     let here: *const Value = schema;
-    if settled.contains(&here) {
-        return Ok(());
+    if let Some(cost) = settled.get(&here) {
+        return Ok(*cost);
     }
     if path.contains(&here) || path.len() > MOST_REFERENCES {
         return Err("its references go in a circle".into());
     }
-    let Value::Object(members) = schema else { return Ok(()) };
+    let Value::Object(members) = schema else { return Ok(1) };
     path.push(here);
+    let mut cost: u64 = 1;
     for keyword in IN_PLACE {
         match members.get(keyword) {
             Some(Value::String(reference)) if keyword.starts_with('$') => {
                 let target =
                     reference.strip_prefix('#').and_then(|pointer| root.pointer(&unescaped(pointer)));
                 let target = target.ok_or_else(|| "a reference leads nowhere".to_owned())?;
-                descend(root, target, path, settled)?;
+                cost += descend(root, target, path, settled)?;
             }
-            Some(part) => descend(root, part, path, settled)?,
+            Some(part) => cost += descend(root, part, path, settled)?,
             None => {}
         }
     }
     for keyword in IN_PLACE_LISTS {
         for part in members.get(keyword).and_then(Value::as_array).into_iter().flatten() {
-            descend(root, part, path, settled)?;
+            cost += descend(root, part, path, settled)?;
         }
     }
-    for part in
-        members.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|all| all.values())
-    {
-        descend(root, part, path, settled)?;
+    for keyword in IN_PLACE_MEMBERS {
+        for part in members.get(keyword).and_then(Value::as_object).into_iter().flat_map(|all| all.values()) {
+            cost += descend(root, part, path, settled)?;
+        }
+    }
+    if cost > MOST_IN_PLACE {
+        return Err(format!(
+            "with its references it comes to more than {MOST_IN_PLACE} schemas for one value"
+        ));
     }
     path.pop();
-    settled.insert(here);
-    Ok(())
+    settled.insert(here, cost);
+    Ok(cost)
 }
 
 /// References are written as in an address.
@@ -152,6 +163,24 @@ mod tests {
         }
     }
 
+    /// Forty parts, each of which leads to the next one as often as `part` says.
+    fn doubling(part: impl Fn(&Value) -> Value) -> Value {
+        let mut parts: serde_json::Map<String, Value> = (0..40)
+            .map(|number| (format!("a{number}"), part(&json!({"$ref": format!("#/$defs/a{}", number + 1)}))))
+            .collect();
+        parts.insert("a40".into(), json!({"type": "object"}));
+        json!({"type": "object", "$ref": "#/$defs/a0", "$defs": parts})
+    }
+
+    #[test]
+    fn one_part_may_be_used_often() {
+        let uses: Vec<Value> = (0..500).map(|_| json!({"$ref": "#/$defs/a"})).collect();
+        compile(&json!({"anyOf": uses, "$defs": {"a": {"type": "object"}}})).unwrap();
+        compile(&doubling(|next| json!({"allOf": [next]}))).unwrap();
+        // Through members, the value says how far it goes.
+        compile(&doubling(|next| json!({"properties": {"left": next, "right": next}}))).unwrap();
+    }
+
     #[test]
     fn what_would_hurt_is_refused() {
         let mut deep = json!({"type": "object"});
@@ -170,6 +199,10 @@ mod tests {
             (json!({"anyOf": [{"not": {"$ref": "#"}}]}), "circle"),
             (json!({"properties": {"a": {"type": 7}}}), ""),
             (json!({"properties": {"a": {"pattern": "("}}}), ""),
+            (json!({"$recursiveRef": "#"}), "circle"),
+            (json!({"dependencies": {"a": {"$ref": "#"}}}), "circle"),
+            (doubling(|next| json!({"allOf": [next, next]})), "schemas for one value"),
+            (doubling(|next| json!({"anyOf": [next], "if": next})), "schemas for one value"),
             (deep, "nested"),
         ] {
             let refused = compile(&schema).unwrap_err();

@@ -430,9 +430,13 @@ impl Server {
     ) -> Result<Client, NoWay> {
         // Where every caller is somebody else, the node looks after the server as itself.
         let own = (self.config.identity == Identity::PerPrincipal).then_some(&world.own);
-        let ears: Arc<dyn Handler> =
-            Arc::new(Ears { server: Arc::downgrade(self), world: Arc::downgrade(world) });
-        world.ways.open(&self.config, principal.or(own), &ears).await
+        let principal = principal.or(own);
+        let ears: Arc<dyn Handler> = Arc::new(Ears {
+            server: Arc::downgrade(self),
+            world: Arc::downgrade(world),
+            whose: principal.cloned(),
+        });
+        world.ways.open(&self.config, principal, &ears).await
     }
 
     /// Reads what the server offers, and asks which of it is accepted.
@@ -487,6 +491,8 @@ enum Ended {
 struct Ears {
     server: std::sync::Weak<Server>,
     world: std::sync::Weak<World>,
+    /// Of a connection that is not shared.
+    whose: Option<Principal>,
 }
 
 impl Handler for Ears {
@@ -495,7 +501,8 @@ impl Handler for Ears {
         if method == "notifications/tools/list_changed" {
             return server.list_again();
         }
-        if let Some(notice) = Notice::read(&server.config.name, method, params, &world.redactor()) {
+        let (name, whose) = (&server.config.name, self.whose.as_ref());
+        if let Some(notice) = Notice::read(name, whose, method, params, &world.redactor()) {
             world.notices.tell(notice);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aegis_core::{Label, Outcome, ToolSpec, Violation};
+use aegis_core::{Label, Outcome, ToolSpec, Violation, secret::Principal};
 use aegis_mcp_client::http::parameter_headers;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -48,7 +48,11 @@ impl AnyTool for UpstreamTool {
                 Ok(result) => {
                     let answered = answer::read(&result, &self.world.redactor()).and_then(|mut members| {
                         if members.get("resultType").is_some_and(|kind| kind == "task") {
-                            members.insert("server".to_owned(), self.server.config.name.as_str().into());
+                            let server = self.server.config.name.as_str();
+                            if let Some(task) = members.get("taskId").and_then(Value::as_str) {
+                                self.world.owned.add(server, task, &Principal::from(run.permit.caller()));
+                            }
+                            members.insert("server".to_owned(), server.into());
                         }
                         answer::of_tool(&self.sound, &label, members)
                     });

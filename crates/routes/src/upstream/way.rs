@@ -1,6 +1,6 @@
 //! How a server is reached: its program with what it is given, or its address with what it is shown.
 
-use std::{path::Path, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use aegis_core::{
     config::{
@@ -35,7 +35,7 @@ pub(super) struct Ways {
     #[debug(skip)]
     pub(super) http: Arc<dyn Http>,
     /// Where programs start that name no directory.
-    pub(super) directory: std::path::PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) node: String,
     pub(super) version: &'static str,
     /// This node, for [`VIA`].
@@ -116,14 +116,25 @@ impl Ways {
         let given = environment(server, &*self.secrets, principal).await?;
         let given = given.into_iter().map(|(name, value)| (name, value.expose().to_owned()));
         let environment = inherited.chain(given).collect();
-        let directory = server.working_directory.as_ref().map_or(self.directory.as_path(), Path::new);
+        let directory = match &server.working_directory {
+            Some(chosen) => PathBuf::from(chosen),
+            None => self.own_directory(&server.name).await?,
+        };
         Ok(Command {
             program: executable.to_owned(),
             args: args.to_vec(),
             environment,
-            directory: Some(directory.to_owned()),
+            directory: Some(directory),
             preference: Preference::Any,
         })
+    }
+
+    /// Where a program starts that was given no place: an empty directory, never one with the node's keys in it.
+    async fn own_directory(&self, server: &str) -> Result<PathBuf, NoWay> {
+        let directory = self.directory.join(server);
+        let made = tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).await;
+        made.map_err(|error| NoWay::Config(format!("{} can't be made: {error}", directory.display())))?;
+        Ok(directory)
     }
 
     fn endpoint(

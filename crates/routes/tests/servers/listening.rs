@@ -17,6 +17,8 @@ use super::Stage;
 struct Client {
     steps: Mutex<Vec<f64>>,
     questions: Mutex<Vec<String>>,
+    /// Every text that came.
+    texts: Mutex<Vec<String>>,
     manner: Option<Manner>,
 }
 
@@ -31,6 +33,11 @@ impl Client {
 impl Listener for Client {
     fn progress(&self, progress: Progress) {
         self.steps.lock().unwrap().push(progress.progress);
+        self.texts.lock().unwrap().extend(progress.message);
+    }
+
+    fn log(&self, message: &Value) {
+        self.texts.lock().unwrap().push(message.to_string());
     }
 
     fn event(&self, _: Event) {}
@@ -41,6 +48,7 @@ impl Listener for Client {
 
     fn ask(&self, question: Question) -> Answering<'_> {
         self.questions.lock().unwrap().push(question.method);
+        self.texts.lock().unwrap().extend(question.params.map(|params| params.get().to_owned()));
         let answer = json!({"action": "accept", "content": {"name": "anna"}}).to_string();
         Box::pin(std::future::ready(Ok(RawValue::from_string(answer).unwrap())))
     }
@@ -85,11 +93,29 @@ async fn questions_pass_as_an_answer_where_the_client_takes_them_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_says_meanwhile_is_rid_of_its_secrets() {
+    for era in ["older", "newest"] {
+        let stage = Stage::running(&format!("--era {era}"), |server| {
+            server.environment.insert("KEY".into(), "key-of-someone".into());
+        })
+        .await;
+        let client = Client::asked(false);
+        let name = json!({"name": "KEY"});
+        stage.call_heard("fix.leak", name, &client, &CancellationToken::new()).await.unwrap();
+        let texts = client.texts.lock().unwrap().join("\n");
+        assert!(!texts.contains("key-of-someone"), "{era}: {texts}");
+        for kept in ["with [redacted]", r#""key":"[redacted]""#, "Is [redacted] yours?"] {
+            assert!(texts.contains(kept), "{era}: {texts}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn notices_come_to_listeners() {
     let stage = Stage::running("--era older", |_| {}).await;
     let mut notices = stage.servers.notices();
     stage.call("mcp.resources.subscribe", json!({"server": "fix", "uri": "memo://one"})).await;
-    let updated = Notice::ResourceUpdated { server: "fix".into(), uri: "memo://one".into() };
+    let updated = Notice::ResourceUpdated { server: "fix".into(), uri: "memo://one".into(), whose: None };
     loop {
         if notices.recv().await.unwrap() == updated {
             break;

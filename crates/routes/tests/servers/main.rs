@@ -9,6 +9,7 @@ mod fixture;
 mod http;
 mod listening;
 mod looking_after;
+mod whose;
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,7 @@ use std::{
 };
 
 use aegis_core::{
-    Grant, Outcome, Secret, Violation,
+    Grant, Outcome, Secret, ToolSpec, Violation,
     config::{EgressConfig, McpServer, SecretRef, upstream::DefinitionTrust},
     progress::{Listener, Silence},
     secret::{Principal, Redactor, Resolved, SecretError, SecretSource, SubjectTokens},
@@ -168,7 +169,6 @@ impl Stage {
         self.call_heard(tool, arguments, &Silence, &CancellationToken::new()).await.unwrap()
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "reads better at the call")]
     async fn call_heard(
         &self,
         tool: &str,
@@ -177,10 +177,28 @@ impl Stage {
         cancel: &CancellationToken,
     ) -> Result<Outcome, Violation> {
         let spec = self.catalog.resolve(tool).unwrap_or_else(|| panic!("no {tool}"));
-        let permit = common::permit("local", &spec.name, Grant::default());
+        self.carry_out("local", &spec, arguments, listener, cancel).await
+    }
+
+    /// As somebody of another tenant.
+    async fn call_as(&self, tenant: &str, tool: &str, arguments: Value) -> Outcome {
+        let spec = self.catalog.resolve(tool).unwrap_or_else(|| panic!("no {tool}"));
+        self.carry_out(tenant, &spec, arguments, &Silence, &CancellationToken::new()).await.unwrap()
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "reads better at the call")]
+    async fn carry_out(
+        &self,
+        tenant: &str,
+        spec: &ToolSpec,
+        arguments: Value,
+        listener: &dyn Listener,
+        cancel: &CancellationToken,
+    ) -> Result<Outcome, Violation> {
+        let permit = common::permit(tenant, &spec.name, Grant::default());
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         let directory = common::EmptyDirectory;
-        self.catalog.carry_out(permit, &spec, arguments, &directory, &directory, cancel, listener).await
+        self.catalog.carry_out(permit, spec, arguments, &directory, &directory, cancel, listener).await
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::{io::unix::AsyncFd, time::Instant};
 
 use super::processes;
 use crate::{
-    running::{Control, Exit, ProcessInfo, Signal, Target},
+    running::{Census, Control, Exit, Signal, Target},
     sys,
     wire::{self, Report},
 };
@@ -81,10 +81,7 @@ impl Hold {
             wait_blocking(&process, FAREWELL);
             remains.remove();
         };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
-            Err(_) => remove(),
-        }
+        off_the_reactor(remove);
     }
 }
 
@@ -95,10 +92,23 @@ impl Drop for Hold {
     }
 }
 
+/// Does what blocks where nobody waits for it; right here when there is no runtime.
+pub(super) fn off_the_reactor(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
+    }
+}
+
 /// Waits for a process to be gone, at most that long.
 pub(super) fn wait_blocking(process: &OwnedFd, most: Duration) {
     let most = Timespec::try_from(most).ok();
     let _ = rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], most.as_ref());
+}
+
+fn is_gone(process: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)), Ok(0))
 }
 
 /// What [`Running`](crate::Running) holds of a native sandbox.
@@ -172,7 +182,15 @@ impl Control for NativeControl {
         self.hold.kill();
     }
 
-    fn processes(&self) -> Vec<ProcessInfo> {
-        if self.exit.is_some() { Vec::new() } else { processes::below(self.pid) }
+    fn census(&self) -> Census {
+        if self.exit.is_some() {
+            return Box::new(Vec::new);
+        }
+        let (pid, process) = (self.pid, Arc::clone(&self.hold.process));
+        Box::new(move || {
+            let found = processes::below(pid);
+            // Once it is gone, its number may be another's, whose processes are nobody's business here.
+            if is_gone(&process) { Vec::new() } else { found }
+        })
     }
 }

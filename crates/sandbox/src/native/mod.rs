@@ -118,8 +118,30 @@ struct Shared {
 /// A sandbox that waits for its plan.
 struct Spare {
     stage: Arc<StageProcess>,
-    control: OwnedFd,
+    nest: Nest,
+}
+
+/// The socket of a sandbox that waits for its plan, and its control group. Dropping it dismisses whoever waits.
+struct Nest {
+    /// Both are there until a [`Hold`] takes them.
+    control: Option<OwnedFd>,
     group: Option<cgroup::Group>,
+}
+
+impl Nest {
+    fn leave(mut self) -> (Option<OwnedFd>, Option<cgroup::Group>) {
+        (self.control.take(), self.group.take())
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        // The first process sits in the group, which can't be removed before it has left; it leaves when nobody is
+        // there any more to send it a plan.
+        drop(self.control.take());
+        let Some(group) = self.group.take() else { return };
+        control::off_the_reactor(move || Box::new(group).remove());
+    }
 }
 
 /// A started sandbox, before the runtime takes its descriptors over.
@@ -235,7 +257,10 @@ impl Shared {
             Ok(control)
         };
         match send() {
-            Ok(control) => Ok(Spare { stage, control, group: (!doors.is_empty()).then_some(group) }),
+            Ok(control) => {
+                let group = (!doors.is_empty()).then_some(group);
+                Ok(Spare { stage, nest: Nest { control: Some(control), group } })
+            }
             Err(error) => {
                 self.give_up(&stage);
                 Err(SandboxError::Stage(error))
@@ -284,8 +309,10 @@ impl Shared {
 
     /// Gives a sandbox its plan and waits until the program runs.
     fn start(&self, spare: Spare, what: &Launch, program: &Program) -> Result<Started, SandboxError> {
-        let Spare { stage, control, group } = spare;
-        if let Some(group) = &group {
+        let Spare { stage, nest } = spare;
+        let gone = || SandboxError::Stage(io::ErrorKind::BrokenPipe.into());
+        let control = nest.control.as_ref().ok_or_else(gone)?;
+        if let Some(group) = &nest.group {
             group.limit(&what.limits).map_err(|error| SandboxError::setup("control group", error))?;
         }
         let volumes = self.volumes(&stage, what)?;
@@ -296,7 +323,7 @@ impl Shared {
             volumes: &volumes.iter().map(|(volume, _)| volume).collect::<Vec<_>>(),
             network: what.network,
             limits: &what.limits,
-            memory_held: group.as_ref().is_some_and(cgroup::Group::holds_memory),
+            memory_held: nest.group.as_ref().is_some_and(cgroup::Group::holds_memory),
         };
         let descriptors: Vec<_> = [&streams.stdin, &streams.inner_stdout, &streams.inner_stderr]
             .into_iter()
@@ -311,15 +338,16 @@ impl Shared {
             SandboxError::Stage(error)
         };
         let mut received = Vec::new();
-        let gaps = match wire::receive::<Report>(&control, &mut received).map_err(answer)? {
+        let gaps = match wire::receive::<Report>(control, &mut received).map_err(answer)? {
             Some(Report::Prepared(gaps)) => gaps,
             Some(other) => return Err(failure(&other, what)),
             None => return Err(answer(io::ErrorKind::BrokenPipe.into())),
         };
-        wire::send(&control, &plan, &descriptors).map_err(answer)?;
+        wire::send(control, &plan, &descriptors).map_err(answer)?;
         let process = received.pop().ok_or_else(|| SandboxError::Stage(io::ErrorKind::InvalidData.into()))?;
+        let (control, group) = nest.leave();
         let hold = Hold {
-            control: Arc::new(control),
+            control: Arc::new(control.ok_or_else(gone)?),
             process: Arc::new(process),
             remains: group.map(|group| Box::new(group) as Box<dyn Remains>),
         };

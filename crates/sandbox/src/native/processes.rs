@@ -1,12 +1,13 @@
 //! What runs in a sandbox: the tree below its first process, read from the host's /proc.
 
-use std::{collections::VecDeque, fs, time::Duration};
+use std::{collections::VecDeque, fs, io::Read, time::Duration};
 
 use crate::running::ProcessInfo;
 
 /// More than any limit of processes that makes sense.
 const MOST: usize = 4096;
-const LONGEST_COMMAND: usize = 4096;
+/// What is read of a command line; the program itself decides how long it is.
+const LONGEST_COMMAND: u64 = 4096;
 
 /// Every process below that one. Whatever loses its parent inside becomes the first process's child, so the tree is
 /// complete.
@@ -43,8 +44,11 @@ fn read(host_pid: u32) -> Option<ProcessInfo> {
         let status = fs::read_to_string(format!("/proc/{parent}/status")).ok()?;
         inner(status.lines().find_map(|line| line.strip_prefix("NSpid:"))?)
     });
-    let mut command = fs::read(format!("/proc/{host_pid}/cmdline")).unwrap_or_default();
-    command.truncate(LONGEST_COMMAND);
+    let mut command = Vec::new();
+    if let Ok(file) = fs::File::open(format!("/proc/{host_pid}/cmdline")) {
+        // What could be read is shown.
+        let _ = file.take(LONGEST_COMMAND).read_to_end(&mut command);
+    }
     let command = command
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
@@ -71,4 +75,23 @@ fn processor_time(pid: u32) -> Option<Duration> {
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Some(Duration::from_millis(ticks * 1000 / per_second))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn of_a_long_command_line_its_beginning_is_read() {
+        let long = "x".repeat(100_000);
+        let mut child = Command::new("cat").args(["-", &long]).stdin(Stdio::piped()).spawn().unwrap();
+        let found = below(std::process::id()).into_iter().find(|process| process.host_pid == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let command = found.unwrap().command;
+        assert_eq!(command[..2], ["cat", "-"]);
+        assert_eq!(command.iter().map(|word| word.len() as u64 + 1).sum::<u64>(), LONGEST_COMMAND + 1);
+    }
 }

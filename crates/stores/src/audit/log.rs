@@ -86,9 +86,11 @@ impl AuditLog {
             unfinished,
             path,
         };
-        let syncer = Syncer::start(&database::write_ahead_log(&handle.path), Arc::clone(&queue))
+        let ahead = database::write_ahead_log(&handle.path);
+        let syncer = Syncer::start(&ahead, Arc::clone(&queue), Arc::clone(&marks))
             .map_err(|error| AuditError::NoThread(Arc::new(error)))?;
-        let writer = Writer::new((connection, chain, syncer), begun, key, queue, marks, config, data.clone());
+        let writer =
+            Writer::new((connection, chain, syncer), begun, key, queue, &marks, config, data.clone());
         std::thread::Builder::new()
             .name("audit-writer".into())
             .spawn(move || writer.run())
@@ -104,8 +106,8 @@ impl AuditLog {
     }
 
     /// Writes an entry and returns its number once it is on disk. After an error or a cancellation it may be in the log
-    /// all the same, which is then the record of an attempt that nobody acted on. An entry that uses up an approval is refused alone, with
-    /// [`AuditError::Consumed`], when another has used it up before.
+    /// all the same, which is then the record of an attempt that nobody acted on. An entry that uses up an approval is
+    /// refused alone, with [`AuditError::Consumed`], when another has used it up before.
     pub async fn record_durable(&self, entry: &Entry) -> Result<u64, AuditError> {
         let (body, mark) = serialise(entry)?;
         let (answer, answered) = oneshot::channel();

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io,
     path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread::JoinHandle,
 };
 
@@ -15,6 +15,7 @@ use super::{
     error::AuditError,
     head::Head,
     queue::{Answer, Queue},
+    writer::Marks,
 };
 
 /// What a commit owes, once it is on disk.
@@ -24,10 +25,16 @@ pub(super) struct Owed {
     pub(super) heads: Vec<(Answer<Head>, Head)>,
     /// Room in the queue that its entries took.
     pub(super) bytes: usize,
+    /// How far the log goes with it: entries, and of these how many a head covers.
+    pub(super) reaches: (u64, u64),
 }
 
 impl Owed {
-    fn pay(self, synced: &Result<(), AuditError>, queue: &Queue) {
+    fn pay(self, synced: &Result<(), AuditError>, queue: &Queue, marks: &Marks) {
+        if synced.is_ok() {
+            marks.size.store(self.reaches.0, Ordering::Release);
+            marks.sealed.store(self.reaches.1, Ordering::Release);
+        }
         for (answer, number) in self.numbers {
             // A caller who went away does not undo the record.
             drop(answer.send(synced.clone().and(number)));
@@ -55,7 +62,11 @@ struct Shared {
 struct State {
     /// Bounded by the queue's room, which is given back only after the sync.
     owed: Vec<Owed>,
+    /// Why a sync failed. Until the writer has brought everything to the disk another way, no later sync counts: the
+    /// kernel reports a lost page once, and what comes after it in the log is worth nothing without it.
     failed: Option<AuditError>,
+    /// Whether the writer has been told.
+    told: bool,
     closing: bool,
 }
 
@@ -67,13 +78,13 @@ impl Shared {
 
 impl Syncer {
     /// The write-ahead log at `path` must be there, and must be the same file for as long as this one lives.
-    pub(super) fn start(path: &Path, queue: Arc<Queue>) -> io::Result<Self> {
+    pub(super) fn start(path: &Path, queue: Arc<Queue>, marks: Arc<Marks>) -> io::Result<Self> {
         let log = File::open(path)?;
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("audit-sync".into())
-            .spawn(move || run(&own, &queue, || log.sync_data()))?;
+            .spawn(move || run(&own, &queue, &marks, || log.sync_data()))?;
         Ok(Self { shared, thread })
     }
 
@@ -83,9 +94,20 @@ impl Syncer {
         self.shared.wake.notify_one();
     }
 
-    /// Why the last sync failed, once.
+    /// Why a sync failed, told once.
     pub(super) fn failure(&self) -> Option<AuditError> {
-        self.shared.state().failed.take()
+        let mut state = self.shared.state();
+        if std::mem::replace(&mut state.told, true) { None } else { state.failed.clone() }
+    }
+
+    /// Whether a sync failed and nothing has made up for it yet.
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.state().failed.is_some()
+    }
+
+    /// Everything committed so far is on disk after all.
+    pub(super) fn recovered(&self) {
+        self.shared.state().failed = None;
     }
 
     /// Syncs and answers what is left. An error if that failed.
@@ -97,26 +119,33 @@ impl Syncer {
     }
 }
 
-fn run(shared: &Shared, queue: &Queue, sync: impl Fn() -> io::Result<()>) {
+fn run(shared: &Shared, queue: &Queue, marks: &Marks, sync: impl Fn() -> io::Result<()>) {
     loop {
         let mut state = shared.state();
         while state.owed.is_empty() && !state.closing {
             state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let owed = std::mem::take(&mut state.owed);
+        let broken = state.failed.clone();
         drop(state);
         if owed.is_empty() {
             return;
         }
-        let synced = sync().map_err(|error| AuditError::Unsynced(Arc::new(error)));
+        let synced = match broken {
+            Some(error) => Err(error),
+            None => sync().map_err(|error| AuditError::Unsynced(Arc::new(error))),
+        };
         if let Err(error) = &synced {
             // Before anybody is answered: from here on nothing is taken on until the writer has recovered.
             queue.set_fault(Some(error.clone()));
-            shared.state().failed = Some(error.clone());
+            let mut state = shared.state();
+            state.told = false;
+            state.failed = Some(error.clone());
+            drop(state);
             queue.wake();
         }
         for one in owed {
-            one.pay(&synced, queue);
+            one.pay(&synced, queue, marks);
         }
     }
 }
@@ -141,7 +170,7 @@ mod tests {
         let (go, may_go) = mpsc::channel::<()>();
         let own = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
-            run(&own, &queue, || {
+            run(&own, &queue, &Marks::default(), || {
                 begun.send(()).unwrap();
                 may_go.recv().unwrap();
                 Ok(())
@@ -163,16 +192,41 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_fails_tells_whoever_waits_and_stops_the_queue() {
+    fn after_a_sync_that_failed_no_later_one_counts_until_the_writer_has_recovered() {
         let (shared, queue) = (Arc::new(Shared::default()), Arc::new(Queue::new()));
         let (own, fault) = (Arc::clone(&shared), Arc::clone(&queue));
-        let thread = std::thread::spawn(move || run(&own, &queue, || Err(io::Error::other("no disk"))));
+        let (begun, begins) = mpsc::channel();
+        let (outcome, outcomes) = mpsc::channel::<io::Result<()>>();
+        let marks = Arc::new(Marks::default());
+        let reached = Arc::clone(&marks);
+        let thread = std::thread::spawn(move || {
+            run(&own, &queue, &reached, || {
+                begun.send(()).unwrap();
+                outcomes.recv().unwrap()
+            });
+        });
         let syncer = Syncer { shared, thread };
-        let (one, answered) = owed();
-        syncer.hand_over(one);
-        assert!(answered.blocking_recv().unwrap().unwrap_err().to_string().contains("no disk"));
-        assert!(fault.health().is_err());
+        let (first, first_answered) = owed();
+        syncer.hand_over(first);
+        begins.recv().unwrap();
+        let (second, second_answered) = owed();
+        syncer.hand_over(second);
+        outcome.send(Err(io::Error::other("no disk"))).unwrap();
+        for answered in [first_answered, second_answered] {
+            assert!(answered.blocking_recv().unwrap().unwrap_err().to_string().contains("no disk"));
+        }
+        assert!(fault.health().is_err() && syncer.is_broken());
         assert!(matches!(syncer.failure(), Some(AuditError::Unsynced(_))));
+        assert_eq!(marks.size.load(Ordering::Acquire), 0);
+
+        syncer.recovered();
+        let (mut third, third_answered) = owed();
+        third.reaches = (3, 0);
+        syncer.hand_over(third);
+        begins.recv().unwrap();
+        outcome.send(Ok(())).unwrap();
+        assert_eq!(third_answered.blocking_recv().unwrap().unwrap(), 7);
+        assert_eq!(marks.size.load(Ordering::Acquire), 3);
         syncer.finish().unwrap();
     }
 }

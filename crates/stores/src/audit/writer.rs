@@ -44,7 +44,6 @@ pub(super) struct Writer {
     connection: Connection,
     key: AuditKey,
     queue: Arc<Queue>,
-    marks: Arc<Marks>,
     chain: Chain,
     /// Every call that has begun and not ended, and perhaps some whose beginning was not written: most calls that end
     /// never said that they began, and need not be looked for.
@@ -84,7 +83,7 @@ impl Writer {
         begun: HashSet<CallId>,
         key: AuditKey,
         queue: Arc<Queue>,
-        marks: Arc<Marks>,
+        marks: &Marks,
         config: &AuditConfig,
         data: DataDir,
     ) -> Self {
@@ -94,7 +93,6 @@ impl Writer {
             connection,
             key,
             queue,
-            marks,
             chain,
             begun,
             head_every: config.head_every.0,
@@ -189,9 +187,10 @@ impl Writer {
         let mut chain = match &self.outage {
             None => self.chain.clone(),
             // A commit that reported failure may have reached the disk all the same. The disk says what is so.
-            Some(outage) => {
-                if matches!(outage.error, AuditError::Unsynced(_)) {
+            Some(_) => {
+                if self.syncer.is_broken() {
                     rescue(&self.connection).map_err(unwritable)?;
+                    self.syncer.recovered();
                 }
                 Chain::load(&self.connection, self.key.public()).map_err(|error| match error {
                     LoadError::Sqlite(error) => unwritable(error),
@@ -226,8 +225,6 @@ impl Writer {
                 self.begun.remove(call);
             }
         }
-        self.marks.size.store(self.chain.size(), Ordering::Release);
-        self.marks.sealed.store(self.chain.sealed(), Ordering::Release);
         if let Some(outage) = self.outage.take() {
             tracing::info!(since = %outage.since, refused = outage.refused, "the audit log can be written again");
             self.queue.set_fault(None);
@@ -237,7 +234,7 @@ impl Writer {
 
     /// Whoever waits is answered once the commit is on disk.
     fn answer(&self, appends: Vec<Append>, seals: Vec<Answer<Head>>, numbers: Vec<Option<u64>>) {
-        let mut owed = Owed::default();
+        let mut owed = Owed { reaches: (self.chain.size(), self.chain.sealed()), ..Owed::default() };
         for (number, append) in numbers.into_iter().zip(appends) {
             owed.bytes += append.body.len();
             if let Some(answer) = append.answer {

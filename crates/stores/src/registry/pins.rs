@@ -90,7 +90,7 @@ impl Registry {
                     .connection
                     .prepare_cached(&format!(
                         "SELECT {COLUMNS} FROM pins WHERE server = ?1
-                         AND (?2 OR state IN ('accepted', 'proposed')) ORDER BY tool, seen"
+                         AND (?2 OR state IN ('accepted', 'proposed')) ORDER BY tool, seen, state, digest"
                     ))?
                     .query_map(params![server, past], pin)?
                     .collect()
@@ -165,6 +165,8 @@ fn see(
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut standings = Vec::with_capacity(seen.len());
     let mut tools = known.len();
+    // A tool that joins later is a change of the server: under a new name everything else could be new too.
+    let is_first_listing = known.is_empty();
     for (definition, found) in seen.iter().zip(found) {
         let standing = match found {
             Some((standing, false)) => {
@@ -182,11 +184,11 @@ fn see(
             None => {
                 tools += 1;
                 match trust {
-                    DefinitionTrust::FirstUse => {
+                    DefinitionTrust::FirstUse if is_first_listing => {
                         insert(&transaction, server, definition, PinState::Accepted, now, Some(FIRST_USE))?;
                         Standing::Accepted
                     }
-                    DefinitionTrust::Approve => {
+                    DefinitionTrust::FirstUse | DefinitionTrust::Approve => {
                         propose(&transaction, server, definition, now)?;
                         Standing::New
                     }

@@ -53,6 +53,45 @@ async fn a_rug_pull_is_seen_shown_accepted_and_taken_back() {
 }
 
 #[tokio::test]
+async fn a_tool_that_joins_later_waits() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    assert!(see(&registry, FirstUse, &[]).await.is_empty());
+    assert_eq!(see(&registry, FirstUse, &[("a", "1"), ("b", "1")]).await, [Standing::Accepted; 2]);
+    let renamed = [("a", "1"), ("b2", "evil")];
+    for _ in 0..2 {
+        assert_eq!(see(&registry, FirstUse, &renamed).await, [Standing::Accepted, Standing::New]);
+    }
+    // Nor with all the old ones gone.
+    assert_eq!(see(&registry, FirstUse, &[("c", "evil")]).await, [Standing::New]);
+    let named = vec![("b2".to_owned(), None)];
+    registry.decide_pins("s", named, true, &"ann".into()).await.unwrap();
+    assert_eq!(see(&registry, FirstUse, &renamed).await, [Standing::Accepted; 2]);
+    // Another server's first listing is its own.
+    let other = [definition("a", "evil")];
+    assert_eq!(registry.see("t", FirstUse, &other).await.unwrap(), [Standing::Accepted]);
+}
+
+#[tokio::test]
+async fn what_is_accepted_is_listed_before_what_is_proposed() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    let tools: Vec<String> = (0..20).map(|number| format!("t{number:02}")).collect();
+    for text in ["1", "2"] {
+        let seen: Vec<(&str, &str)> = tools.iter().map(|tool| (tool.as_str(), text)).collect();
+        see(&registry, FirstUse, &seen).await;
+    }
+    // Both seen within the same millisecond.
+    let direct = rusqlite::Connection::open(home.path().join("registry.db")).unwrap();
+    direct.execute("UPDATE pins SET seen = 1", []).unwrap();
+    let pins = registry.pins("s", false).await.unwrap();
+    assert_eq!(pins.len(), 40);
+    for pair in pins.chunks(2) {
+        assert_eq!([pair[0].state, pair[1].state], [PinState::Accepted, PinState::Proposed]);
+    }
+}
+
+#[tokio::test]
 async fn what_must_be_approved_waits_and_what_is_rejected_stays_so() {
     let home = tempfile::tempdir().unwrap();
     let registry = open(&home);

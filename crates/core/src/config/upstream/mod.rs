@@ -44,7 +44,7 @@ pub struct McpServer {
     /// Its arguments. Everybody on this machine can read them: secrets go to `credentials`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The directory it starts in; the node's data directory when left out.
+    /// The directory it starts in; an empty one of its own when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
     /// Variables that are no secrets.
@@ -176,10 +176,11 @@ pub enum Identity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionTrust {
-    /// Definitions are pinned as they are first seen; changed ones wait for an operator.
+    /// The definitions of the first listing are pinned as they are seen; changed ones, and tools that join later, wait for
+    /// an operator.
     #[default]
     FirstUse,
-    /// New definitions wait for an operator as well.
+    /// Those of the first listing wait for an operator as well.
     Approve,
 }
 

@@ -31,6 +31,7 @@ struct Change<'s> {
     new: Option<Temporary<OwnedFd>>,
     new_size: Option<u64>,
     reservation: Option<Reservation<'s>>,
+    made: bool,
 }
 
 fn cost(bytes: u64) -> u64 {
@@ -86,6 +87,7 @@ impl LocalDirectory {
             new,
             new_size: after.map(|after| after.len() as u64),
             reservation,
+            made: false,
         }))
     }
 }
@@ -116,8 +118,13 @@ impl Staged for Change<'_> {
             (Some(mut new), Some(reservation)) => reservation.commit(|| renamed(&mut new, &self.name))?,
             _ => self.remove(self.old.as_ref().map_or(0, |(stat, _)| size_of(stat)))?,
         }
+        self.made = true;
         rustix::fs::fsync(&self.directory)?;
         Ok(())
+    }
+
+    fn is_made(&self) -> bool {
+        self.made
     }
 
     fn undo(&mut self) -> Result<(), FileError> {
