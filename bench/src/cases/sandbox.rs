@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aegis_sandbox::{Access, Backend, Exit, Floor, Launch, Limits, Mount, Native, NativeSettings, Running};
+use aegis_sandbox::{
+    Access, Backend, DEFAULT_PATH, Exit, Floor, Launch, Limits, Mount, Native, NativeSettings, Running,
+};
 use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::{io::AsyncReadExt, runtime::Runtime, task::JoinSet};
@@ -104,10 +106,10 @@ impl Bench<'_> {
             self.place.rounds(),
             vec![
                 Box::new(|| inside(&["python3", "-c", SUMS])),
-                Box::new(|| timed(|| run(Command::new("python3").args(["-c", SUMS])))),
+                Box::new(|| timed(|| run(outside("python3").args(["-c", SUMS])))),
                 Box::new(|| inside(&[&git[..], &["/workspace/tree", "status", "--short"]].concat())),
                 Box::new(|| {
-                    timed(|| run(Command::new(git[0]).args(&git[1..]).arg(&tree).args(["status", "--short"])))
+                    timed(|| run(outside(git[0]).args(&git[1..]).arg(&tree).args(["status", "--short"])))
                 }),
             ],
         )?;
@@ -237,6 +239,13 @@ fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let begun = Instant::now();
     work()?;
     Ok(begun.elapsed().as_secs_f64())
+}
+
+/// With the sandbox's PATH, so that both sides run the same program.
+fn outside(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", DEFAULT_PATH);
+    command
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {

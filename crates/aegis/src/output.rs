@@ -107,13 +107,25 @@ pub fn text(value: &Value) -> String {
 
 /// Shows the node's answer, in JSON or as `show` does, or why there is none.
 pub fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
+    Ok(shown(global, answer, show))
+}
+
+/// As [`finish`], where a refusal is never bad usage: the command was right, the state is another.
+pub fn finish_change(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
+    match shown(global, answer, show) {
+        Ending::Usage => Ending::Failed,
+        other => other,
+    }
+}
+
+fn shown(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
     match answer {
         Answer::Ok(value) if global.json => json_line(&value),
         Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ok(Ending::Failed),
-        Answer::Refused(violation) => return Ok(refusal(&violation, global.json)),
+        Answer::ToolFailed(_) => return Ending::Failed,
+        Answer::Refused(violation) => return refusal(&violation, global.json),
     }
-    Ok(Ending::Done)
+    Ending::Done
 }
 
 /// Tells why a call was refused, and ends accordingly.

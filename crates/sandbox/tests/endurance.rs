@@ -64,7 +64,7 @@ async fn one(backend: &Native, volume: &Path, number: u32) -> Option<u32> {
     let dice = number.wrapping_mul(2_654_435_761) >> 16;
     let mut launch =
         if dice & 1 == 0 { Launch::new("true") } else { sh("sleep 60 & (setsid sleep 60 &) ; sleep 60") };
-    launch.mounts = vec![mount(volume, "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(volume, "/volume", Access::ReadWrite)];
     let pause = Duration::from_micros(u64::from(dice % 4000));
     match dice % 5 {
         0 => {
@@ -130,7 +130,7 @@ async fn launches_that_fail_leave_nothing() {
     let backend = Native::new(NativeSettings { spare: 0, ..settings() }, Floor::standard());
     for _ in 0..20 {
         let mut launch = Launch::new("true");
-        launch.mounts = vec![mount(&volume.path().join("missing"), "/work", Access::ReadWrite)];
+        launch.mounts = vec![mount(&volume.path().join("missing"), "/volume", Access::ReadWrite)];
         backend.launch(launch).await.unwrap_err();
     }
     until("the groups' end", || groups(std::process::id()).is_empty()).await;

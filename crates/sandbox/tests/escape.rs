@@ -29,9 +29,9 @@ fn attack_program(place: &Path) {
 
 /// Makes the attempts inside and compares every answer.
 async fn must_answer(backend: &dyn Backend, place: &Path, answers: Answers<'_>) {
-    let mut launch = Launch::new("/work/attack");
+    let mut launch = Launch::new("/volume/attack");
     launch.args = answers.iter().map(|(attempt, _)| (*attempt).to_owned()).collect();
-    launch.mounts = vec![mount(place, "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(place, "/volume", Access::ReadWrite)];
     let outcome = run(backend, launch).await;
     assert_eq!(outcome.exit, Exit::Code(0), "{outcome:?}");
     compare("inside", outcome.out(), answers);

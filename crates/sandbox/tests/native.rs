@@ -96,8 +96,8 @@ async fn volumes_of_a_third_user_are_refused_for_writing() {
     }
     let place = directory();
     std::os::unix::fs::chown(place.path(), Some(12345), Some(12345)).unwrap();
-    let mut launch = sh("ls /work");
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadWrite)];
+    let mut launch = sh("ls /volume");
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadWrite)];
     let error = try_run(&native(), launch).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::Mount { reason, .. } if reason.contains("belongs to user 12345")),
@@ -105,7 +105,7 @@ async fn volumes_of_a_third_user_are_refused_for_writing() {
     );
     // One of the sandbox's own user needs no mapping.
     std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
-    let mut launch = sh("echo x > /work/file; stat -c %u /work/file");
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadWrite)];
+    let mut launch = sh("echo x > /volume/file; stat -c %u /volume/file");
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadWrite)];
     assert_eq!(says(&native(), launch).await, "1000");
 }

@@ -146,7 +146,7 @@ async fn attempts_to_get_out_fail() {
         ("reboot", "EPERM"),
         ("sethostname", "EPERM"),
         ("syslog", "EPERM"),
-        ("make-device=/work/mem", "EPERM"),
+        ("make-device=/volume/mem", "EPERM"),
         ("make-device=/tmp/mem", "EPERM"),
         ("ptrace-me", "EPERM"),
         ("ptrace-init", "EPERM"),
@@ -169,16 +169,16 @@ async fn attempts_to_get_out_fail() {
         ("create=/etc/ld.so.preload", "EROFS|EACCES"),
         ("create=/attack", "EROFS|EACCES"),
         ("create=/tmp/allowed", "ok"),
-        ("create=/work/allowed", "ok"),
+        ("create=/volume/allowed", "ok"),
         ("metadata", "ENETUNREACH"),
         ("dns", "ENETUNREACH"),
         ("socket-raw", "EPERM"),
         ("socket-packet", "EAFNOSUPPORT|EPERM"),
         ("socket-vsock", "EAFNOSUPPORT|EPERM"),
     ];
-    let mut launch = Launch::new("/work/attack");
+    let mut launch = Launch::new("/volume/attack");
     launch.args = answers.iter().map(|(attempt, _)| (*attempt).to_owned()).collect();
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadWrite)];
     let said = says(&backend, launch).await;
     let said: std::collections::BTreeMap<_, _> =
         said.lines().filter_map(|line| line.rsplit_once(' ')).collect();
@@ -203,8 +203,8 @@ async fn the_nodes_socket_answers_nobody_else() {
          int s = socket(AF_UNIX, SOCK_STREAM, 0); if (connect(s, (void *)&a, sizeof a) == 0) puts(\"answered\");\
          else puts(strerror(errno)); return 0; }\n",
     );
-    let mut launch = Launch::new("/work/call");
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+    let mut launch = Launch::new("/volume/call");
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
     assert_eq!(says(&backend, launch).await, "Connection refused");
     let said =
         says(&backend, sh("for f in /.aegis/*; do (: > $f) 2>/dev/null && echo wrote $f; done; echo end"))
@@ -220,15 +220,15 @@ async fn links_and_odd_names_on_the_way_of_a_mount_are_refused() {
     std::os::unix::fs::symlink("/etc", place.path().join("link")).unwrap();
     for name in ["a,b", "link"] {
         let mut launch = sh("true");
-        launch.mounts = vec![mount(&place.path().join(name), "/work", Access::ReadWrite)];
+        launch.mounts = vec![mount(&place.path().join(name), "/volume", Access::ReadWrite)];
         let error = try_run(&backend, launch).await.unwrap_err();
         assert!(matches!(error, SandboxError::Mount { .. }), "{name}: {error}");
     }
     // A link inside a volume, where a second volume is to stand.
     let mut launch = sh("true");
     launch.mounts = vec![
-        mount(place.path(), "/work", Access::ReadWrite),
-        mount(&std::env::temp_dir(), "/work/link/deep", Access::ReadOnly),
+        mount(place.path(), "/volume", Access::ReadWrite),
+        mount(&std::env::temp_dir(), "/volume/link/deep", Access::ReadOnly),
     ];
     assert!(try_run(&backend, launch).await.is_err());
 }
@@ -243,7 +243,7 @@ async fn nothing_is_left() {
     let volume = directory();
     for index in 0..3 {
         let mut launch = sh(if index == 0 { "exit 3" } else { "sleep 100" });
-        launch.mounts = vec![mount(volume.path(), "/work", Access::ReadWrite)];
+        launch.mounts = vec![mount(volume.path(), "/volume", Access::ReadWrite)];
         let mut running = backend.launch(launch).await.unwrap();
         match index {
             0 => assert_eq!(running.wait().await, Exit::Code(3)),

@@ -9,7 +9,7 @@ use crate::{
     backend::Backend,
     cli::{Context, Global},
     client::Answer,
-    output::{self, Ending, harmless, json_line, say, say_part, table, text},
+    output::{Ending, finish_change, harmless, json_line, say, say_part, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Context) -> anyhow::Result<Ending> {
@@ -26,11 +26,11 @@ pub(super) async fn run(global: &Global, command: &Context) -> anyhow::Result<En
         }
         Context::Delete { name } => {
             let answer = backend.delete(&address(name)).await;
-            answer.map(|answer| finish(global, answer, tell_change))
+            answer.map(|answer| finish_change(global, answer, tell_change))
         }
         Context::DropSessions { name } => {
             let answer = backend.post(&format!("{}/drop-sessions", address(name)), &json!({})).await;
-            answer.map(|answer| finish(global, answer, tell_dropped))
+            answer.map(|answer| finish_change(global, answer, tell_dropped))
         }
         Context::Apply { .. } => Ok(Ending::Usage),
     };
@@ -44,7 +44,7 @@ fn address(name: &str) -> String {
 
 async fn list(global: &Global, backend: &Backend, limit: usize) -> anyhow::Result<Ending> {
     let answer = backend.get("/v1/contexts").await?;
-    Ok(finish(global, answer, |found| {
+    Ok(finish_change(global, answer, |found| {
         let contexts = found["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
         let rows: Vec<[String; 5]> = contexts.iter().take(limit).map(row).collect();
         table(["CONTEXT", "VERSION", "FROM", "CAPABILITIES", "DESCRIPTION"], &rows);
@@ -94,7 +94,7 @@ async fn show(
         None => address(name),
     };
     let answer = backend.get(&path).await?;
-    Ok(finish(global, answer, |found| {
+    Ok(finish_change(global, answer, |found| {
         let from = match (found["source"].as_str(), found["first_seen"].as_str()) {
             (Some("applied"), _) => {
                 format!("applied by {}, {}", text(&found["applied_by"]), text(&found["applied"]))
@@ -122,7 +122,7 @@ async fn diff(
 ) -> anyhow::Result<Ending> {
     let versions = match backend.get(&format!("{}/versions", address(name))).await? {
         Answer::Ok(found) => found["versions"].as_array().cloned().unwrap_or_default(),
-        other => return Ok(finish(global, other, |_| {})),
+        other => return Ok(finish_change(global, other, |_| {})),
     };
     let in_force = versions.iter().find(|row| row["in_force"] == true).map(|row| text(&row["version"]));
     let to = to.map(|to| whole(name, to)).or(in_force);
@@ -144,7 +144,7 @@ async fn diff(
     for version in [&from, &to] {
         match backend.get(&format!("{}?version={}", address(name), urlencoded(version))).await? {
             Answer::Ok(found) => texts.push(document::to_yaml(&found["context"])),
-            other => return Ok(finish(global, other, |_| {})),
+            other => return Ok(finish_change(global, other, |_| {})),
         }
     }
     let patch = diffy::create_patch(&texts[0], &texts[1]).to_string();
@@ -199,7 +199,7 @@ async fn apply(global: &Global, file: &Path, drop: bool) -> anyhow::Result<Endin
     for context in contexts {
         let path = format!("{}{}", address(context.name.as_str()), if drop { "?drop=true" } else { "" });
         let answer = backend.put(&path, &serde_json::to_value(&context)?).await?;
-        ended = finish(global, answer, tell_change);
+        ended = finish_change(global, answer, tell_change);
         if ended != Ending::Done {
             break;
         }
@@ -223,20 +223,4 @@ fn tell_change(changed: &Value) {
 
 fn tell_dropped(changed: &Value) {
     say!("sessions that were opened under an older version of {} must attest again", text(&changed["name"]));
-}
-
-fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
-    match answer {
-        Answer::Ok(value) if global.json => json_line(&value),
-        Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ending::Failed,
-        Answer::Refused(violation) => {
-            return match output::refusal(&violation, global.json) {
-                // A refused change is no bad usage: the command was right, the state is another.
-                Ending::Usage => Ending::Failed,
-                other => other,
-            };
-        }
-    }
-    Ending::Done
 }

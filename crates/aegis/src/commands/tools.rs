@@ -1,4 +1,4 @@
-use aegis_core::{Door, nearest::suggestion, tool::Directory};
+use aegis_core::{Door, ViolationKind, nearest::suggestion, tool::Directory};
 use serde_json::{Value, json};
 
 use super::call::{SERVERS_READY, call, embedded, urlencoded};
@@ -68,6 +68,7 @@ async fn show(global: &Global, acting: &Acting, name: &str) -> anyhow::Result<En
             match locate::client(&data, &running, acting)?.get(&path).await? {
                 Answer::Ok(spec) => spec,
                 Answer::ToolFailed(_) => Value::Null,
+                Answer::Refused(violation) if violation.kind == ViolationKind::ToolNotFound => Value::Null,
                 Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
             }
         }

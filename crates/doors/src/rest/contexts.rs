@@ -1,11 +1,10 @@
 //! `/v1/contexts`: operators look at security contexts and change them while the node runs.
 
-use std::{fmt::Write, sync::Arc};
+use std::sync::Arc;
 
 use aegis_core::{
     Violation, ViolationKind,
     config::{SecurityContext, security_context},
-    document::Diagnostic,
 };
 use aegis_plane::contexts::{Changed, ContextError};
 use aegis_stores::registry::RegistryError;
@@ -18,14 +17,13 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::described;
 use crate::{
     Doors,
     guard::{self, Refused},
 };
 
 const MOST_VERSIONS: usize = 1000;
-/// Mistakes told in one refusal.
-const MOST_MISTAKES: usize = 10;
 
 impl From<ContextError> for Refused {
     fn from(error: ContextError) -> Self {
@@ -170,24 +168,5 @@ fn told(changed: &Changed, dropped: bool) -> Value {
 
 /// The body as a context, checked as the configuration file is.
 fn read(body: &[u8]) -> Result<SecurityContext, Violation> {
-    let refused = |message: String| {
-        Violation::new(ViolationKind::MalformedRequest, message)
-            .rule("spec.security_contexts")
-            .hint("docs/reference/config.md has the members of a context")
-    };
-    let text = std::str::from_utf8(body).map_err(|error| refused(format!("the body is no text: {error}")))?;
-    let mut contexts = security_context::parse(text).map_err(|mistakes| refused(listed(&mistakes)))?;
-    match (contexts.pop(), contexts.is_empty()) {
-        (Some(context), true) => Ok(context),
-        _ => Err(refused("the body must hold exactly one context".into())),
-    }
-}
-
-fn listed(mistakes: &[Diagnostic]) -> String {
-    let mut text = format!("the context has {} mistake(s)", mistakes.len());
-    for mistake in mistakes.iter().take(MOST_MISTAKES) {
-        // Writing to a String does not fail.
-        let _ = write!(text, "; {mistake}");
-    }
-    text
+    described::one(body, "context", "spec.security_contexts", security_context::parse)
 }

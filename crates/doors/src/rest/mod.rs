@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod contexts;
+mod described;
 mod events;
 mod health;
 mod openapi;

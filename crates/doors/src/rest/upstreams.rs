@@ -1,11 +1,10 @@
 //! `/v1/upstreams`: operators look after the MCP servers behind the node.
 
-use std::{fmt::Write, sync::Arc};
+use std::sync::Arc;
 
 use aegis_core::{
     Violation, ViolationKind,
     config::{McpServer, upstream},
-    document::Diagnostic,
     upstream::UpstreamError,
 };
 use aegis_plane::servers::{Server, ServerError};
@@ -19,14 +18,13 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::described;
 use crate::{
     Doors,
     guard::{self, Refused},
 };
 
 const MOST_LINES: usize = 10_000;
-/// Mistakes told in one refusal.
-const MOST_MISTAKES: usize = 10;
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
@@ -247,24 +245,5 @@ async fn decide(
 
 /// The body as a server, checked as the configuration file is.
 fn read(body: &[u8]) -> Result<McpServer, Violation> {
-    let refused = |message: String| {
-        Violation::new(ViolationKind::MalformedRequest, message)
-            .rule("spec.mcp_servers")
-            .hint("docs/reference/config.md has the members of a server")
-    };
-    let text = std::str::from_utf8(body).map_err(|error| refused(format!("the body is no text: {error}")))?;
-    let mut servers = upstream::parse(text).map_err(|mistakes| refused(listed(&mistakes)))?;
-    match (servers.pop(), servers.is_empty()) {
-        (Some(server), true) => Ok(server),
-        _ => Err(refused("the body must hold exactly one server".into())),
-    }
-}
-
-fn listed(mistakes: &[Diagnostic]) -> String {
-    let mut text = format!("the server has {} mistake(s)", mistakes.len());
-    for mistake in mistakes.iter().take(MOST_MISTAKES) {
-        // Writing to a String does not fail.
-        let _ = write!(text, "; {mistake}");
-    }
-    text
+    described::one(body, "server", "spec.mcp_servers", upstream::parse)
 }

@@ -73,7 +73,7 @@ fn check(rules: &CommandRules, command: &CommandLine, place: &str) -> Result<(),
         )),
         Objection::Interpreter => Violation::new(
             ViolationKind::CommandNotAllowed,
-            format!("`{program}` runs whatever it is given, so `*` does not cover it"),
+            format!("`{program}` runs whatever it is given, so no wildcard covers it"),
         )
         .rule(format!(
             "{place}: `*` stands for programs that are no shells, interpreters or starters of others"

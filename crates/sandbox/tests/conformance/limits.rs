@@ -14,9 +14,9 @@ pub(crate) async fn memory(backend: &dyn Backend) {
     let place = directory();
     compile(place.path(), "hog", HOG);
     let hog = |memory: u64| {
-        let mut launch = sh("exec /work/hog");
+        let mut launch = sh("exec /volume/hog");
         launch.limits = Limits { memory, ..launch.limits };
-        launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+        launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
         launch
     };
     assert_eq!(says(backend, hog(2 << 30)).await, "had it all");
@@ -49,9 +49,9 @@ pub(crate) async fn processes(backend: &dyn Backend) {
 
 pub(crate) async fn file_size(backend: &dyn Backend) {
     let place = directory();
-    let mut launch = sh("head -c 2097152 /dev/zero > /work/file");
+    let mut launch = sh("head -c 2097152 /dev/zero > /volume/file");
     launch.limits = Limits { file_size: 1 << 20, ..launch.limits };
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadWrite)];
     assert_ne!(run(backend, launch).await.exit, Exit::Code(0));
     assert_eq!(std::fs::metadata(place.path().join("file")).unwrap().len(), 1 << 20);
 }

@@ -71,9 +71,9 @@ pub(crate) async fn what_cannot_be_executed(backend: &dyn Backend) {
     let place = directory();
     std::fs::write(place.path().join("plain"), "echo no").unwrap();
     write_program(&place.path().join("nonsense"), "neither a program nor a script");
-    for name in ["/work/plain", "/work/nonsense", "/tmp"] {
+    for name in ["/volume/plain", "/volume/nonsense", "/tmp"] {
         let mut launch = Launch::new(name);
-        launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+        launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
         let error = try_run(backend, launch).await.unwrap_err();
         assert!(matches!(error, SandboxError::NotExecutable { .. }), "{name}: {error:?}");
     }
@@ -82,8 +82,8 @@ pub(crate) async fn what_cannot_be_executed(backend: &dyn Backend) {
 pub(crate) async fn scripts_with_carriage_returns(backend: &dyn Backend) {
     let place = directory();
     write_program(&place.path().join("script"), "#!/bin/sh\r\necho no\r\n");
-    let mut launch = Launch::new("/work/script");
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+    let mut launch = Launch::new("/volume/script");
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
     let error = try_run(backend, launch).await.unwrap_err();
     assert!(matches!(error, SandboxError::NotExecutable { .. }), "{error:?}");
 }

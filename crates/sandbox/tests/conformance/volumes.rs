@@ -106,15 +106,15 @@ pub(crate) async fn links_lead_nowhere(backend: &dyn Backend) {
 pub(crate) async fn executables_on_volumes(backend: &dyn Backend) {
     let place = directory();
     write_program(&place.path().join("tool"), "#!/bin/sh\necho \"$0 $1\"\n");
-    for (program, cwd) in [("/work/tool", "/"), ("./tool", "/work")] {
+    for (program, cwd) in [("/volume/tool", "/"), ("./tool", "/volume")] {
         let mut launch = Launch::new(program);
         launch.args = vec!["one".into()];
         launch.cwd = cwd.into();
-        launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+        launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
         assert_eq!(says(backend, launch).await, format!("{program} one"));
     }
     let mut launch = Launch::new("tool");
-    launch.env = vec![("PATH".into(), "/work:/usr/bin:/bin".into())];
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+    launch.env = vec![("PATH".into(), "/volume:/usr/bin:/bin".into())];
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
     assert_eq!(run(backend, launch).await.exit, Exit::Code(0));
 }

@@ -63,7 +63,7 @@ async fn the_kernels_settings_are_not_to_be_changed() {
         ("create=/attack", "EROFS"),
         ("create=/proc/attack", "ENOENT|EACCES"),
         ("create=/tmp/allowed", "ok"),
-        ("create=/work/allowed", "ok"),
+        ("create=/volume/allowed", "ok"),
     ];
     must_answer(&native(), place.path(), &answers).await;
 }
@@ -75,9 +75,9 @@ async fn setuid_programs_raise_nobody() {
     let program = place.path().join("id");
     fs::copy("/usr/bin/id", &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
-    let mut launch = Launch::new("/work/id");
+    let mut launch = Launch::new("/volume/id");
     launch.args = vec!["-u".into()];
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadOnly)];
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadOnly)];
     assert_eq!(says(&native(), launch).await, "1000");
     let said = says(
         &native(),
@@ -99,12 +99,13 @@ async fn setuid_programs_raise_nobody() {
 async fn mounts_carry_their_marks() {
     let place = directory();
     let mut launch = sh("cut -d' ' -f5,6 /proc/self/mountinfo");
-    launch.mounts = vec![mount(place.path(), "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(place.path(), "/volume", Access::ReadWrite)];
     let said = says(&native(), launch).await;
     for line in said.lines() {
         let (path, options) = line.split_once(' ').unwrap();
         let options: Vec<_> = options.split(',').collect();
-        let writable = ["/tmp", "/dev/shm", "/work", "/proc", "/dev/pts"].contains(&path) || is_device(path);
+        let writable =
+            ["/tmp", "/dev/shm", "/volume", "/proc", "/dev/pts"].contains(&path) || is_device(path);
         assert_eq!(options.contains(&"rw"), writable, "{line}\n{said}");
         assert!(options.contains(&"nosuid"), "{line}");
         assert!(options.contains(&"nodev") || is_device(path) || path == "/dev/pts", "{line}");
@@ -125,7 +126,7 @@ async fn links_on_the_way_of_a_mount_are_refused() {
     std::os::unix::fs::symlink("/etc", place.path().join("trap")).unwrap();
     let backend = native();
     let mut launch = sh("true");
-    launch.mounts = vec![mount(&place.path().join("link"), "/work", Access::ReadWrite)];
+    launch.mounts = vec![mount(&place.path().join("link"), "/volume", Access::ReadWrite)];
     let error = try_run(&backend, launch).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::Mount { reason, .. } if reason.contains("symbolic link")),
@@ -134,15 +135,15 @@ async fn links_on_the_way_of_a_mount_are_refused() {
 
     let mut launch = sh("true");
     launch.mounts = vec![
-        mount(place.path(), "/work", Access::ReadWrite),
-        mount(outside.path(), "/work/trap/alternatives", Access::ReadOnly),
+        mount(place.path(), "/volume", Access::ReadWrite),
+        mount(outside.path(), "/volume/trap/alternatives", Access::ReadOnly),
     ];
     let error = try_run(&backend, launch).await.unwrap_err();
     assert!(matches!(&error, SandboxError::Mount { .. }), "{error}");
-    let mut launch = sh("ls /work/real/deep");
+    let mut launch = sh("ls /volume/real/deep");
     launch.mounts = vec![
-        mount(place.path(), "/work", Access::ReadWrite),
-        mount(outside.path(), "/work/real/deep", Access::ReadOnly),
+        mount(place.path(), "/volume", Access::ReadWrite),
+        mount(outside.path(), "/volume/real/deep", Access::ReadOnly),
     ];
     assert_eq!(says(&backend, launch).await, "");
     assert!(backend.layers().holds(aegis_sandbox::Layer::Landlock));

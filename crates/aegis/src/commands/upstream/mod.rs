@@ -17,7 +17,7 @@ use crate::{
     backend::Backend,
     cli::{Add, Global, Import, Upstream},
     client::Answer,
-    output::{self, Ending, harmless, json_line, say, say_part, table, text},
+    output::{Ending, finish_change, harmless, json_line, say, say_part, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<Ending> {
@@ -37,22 +37,24 @@ async fn one(global: &Global, backend: &Backend, command: &Upstream) -> anyhow::
     let done = match command {
         Upstream::List { limit } => {
             let found = backend.get("/v1/upstreams").await?;
-            finish(global, found, |found| list(found, *limit))
+            finish_change(global, found, |found| list(found, *limit))
         }
-        Upstream::Show { name } => finish(global, backend.get(&address(name, "")).await?, show),
+        Upstream::Show { name } => finish_change(global, backend.get(&address(name, "")).await?, show),
         Upstream::Test { name } => {
             test(global, backend.patient_post(&address(name, "/test"), &json!({})).await?)
         }
-        Upstream::Remove { name } => finish(global, backend.delete(&address(name, "")).await?, |found| {
-            say!("{} is removed", text(&found["name"]));
-        }),
+        Upstream::Remove { name } => {
+            finish_change(global, backend.delete(&address(name, "")).await?, |found| {
+                say!("{} is removed", text(&found["name"]));
+            })
+        }
         Upstream::Restart { name } => {
             let restarted = backend.patient_post(&address(name, "/restart"), &json!({})).await?;
-            finish(global, restarted, |found| say!("{} is {}", text(&found["name"]), state(found)))
+            finish_change(global, restarted, |found| say!("{} is {}", text(&found["name"]), state(found)))
         }
         Upstream::Logs { name, limit } => {
             let found = backend.get(&address(name, &format!("/logs?limit={limit}"))).await?;
-            finish(global, found, |found| {
+            finish_change(global, found, |found| {
                 for line in found["lines"].as_array().into_iter().flatten() {
                     say!("{}  {}", text(&line["time"]), text(&line["text"]));
                 }
@@ -60,15 +62,15 @@ async fn one(global: &Global, backend: &Backend, command: &Upstream) -> anyhow::
         }
         Upstream::Diff { name } => {
             let found = backend.get(&address(name, "/diff")).await?;
-            finish(global, found, |found| diff(name, found))
+            finish_change(global, found, |found| diff(name, found))
         }
         Upstream::Accept { name, tools, digest } => {
             let body = decision(tools, digest.as_deref());
-            finish(global, backend.post(&address(name, "/accept"), &body).await?, decided)
+            finish_change(global, backend.post(&address(name, "/accept"), &body).await?, decided)
         }
         Upstream::Reject { name, tools, digest } => {
             let body = decision(tools, digest.as_deref());
-            finish(global, backend.post(&address(name, "/reject"), &body).await?, decided)
+            finish_change(global, backend.post(&address(name, "/reject"), &body).await?, decided)
         }
         Upstream::Import(_) | Upstream::Add(_) => Ending::Usage,
     };
@@ -143,7 +145,7 @@ fn show(found: &Value) {
 }
 
 fn test(global: &Global, answer: Answer) -> Ending {
-    let Answer::Ok(report) = answer else { return finish(global, answer, |_| {}) };
+    let Answer::Ok(report) = answer else { return finish_change(global, answer, |_| {}) };
     let works = report["works"] == true;
     if global.json {
         json_line(&report);
@@ -217,7 +219,7 @@ async fn add_to(
 ) -> anyhow::Result<Ending> {
     let answer = backend.patient_post("/v1/upstreams", &serde_json::to_value(server)?).await?;
     let ended =
-        finish(global, answer, |found| say!("{} is added and {}", text(&found["name"]), state(found)));
+        finish_change(global, answer, |found| say!("{} is added and {}", text(&found["name"]), state(found)));
     match grant {
         Some(context) if ended == Ending::Done => {
             grant_in(global, backend, context, std::slice::from_ref(server)).await
@@ -335,7 +337,7 @@ async fn write(
     for (name, secret) in &imported.secrets {
         let body = json!({"name": name, "value": secret.expose()});
         let answer = backend.post("/v1/secrets", &body).await?;
-        let stored = finish(global, answer, |_| say!("secret:{name} is stored"));
+        let stored = finish_change(global, answer, |_| say!("secret:{name} is stored"));
         if stored != Ending::Done {
             ended = stored;
         }
@@ -381,7 +383,7 @@ async fn grant_in(
         _ => None,
     };
     let answer = backend.put(&path, &import::granted(present.as_ref(), context, servers)).await?;
-    Ok(finish(global, answer, |_| {
+    Ok(finish_change(global, answer, |_| {
         let patterns: Vec<String> =
             servers.iter().flat_map(McpServer::claims).map(|pattern| pattern.to_string()).collect();
         say!("the context {context} may call {}", patterns.join(", "));
@@ -395,20 +397,4 @@ fn read(file: &Path) -> anyhow::Result<String> {
         return Ok(text);
     }
     std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))
-}
-
-fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
-    match answer {
-        Answer::Ok(value) if global.json => json_line(&value),
-        Answer::Ok(value) => show(&value),
-        Answer::ToolFailed(_) => return Ending::Failed,
-        Answer::Refused(violation) => {
-            return match output::refusal(&violation, global.json) {
-                // The command was right, the state is another.
-                Ending::Usage => Ending::Failed,
-                other => other,
-            };
-        }
-    }
-    Ending::Done
 }

@@ -1,4 +1,4 @@
-//! Tools of the `dispatch` group.
+//! Tools that run programs: `cmd.run`, which is here, and the five of the assistant.
 
 pub mod run;
 
