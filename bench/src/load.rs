@@ -86,7 +86,9 @@ impl Load<'_> {
                     if end.is_some_and(|end| begun >= end) {
                         break;
                     }
-                    let (status, body) = connection.call(request).await?;
+                    // Of the whole answer: a server that only says that it is still there does not answer.
+                    let answer = tokio::time::timeout(PATIENCE, connection.call(request));
+                    let (status, body) = answer.await.context("no answer came")??;
                     if status != 200 || expected.find(body).is_none() {
                         bail!("status {status}, not the expected answer: {}", String::from_utf8_lossy(body));
                     }
@@ -123,7 +125,8 @@ impl Client {
 
     /// The body of an answer that is no refusal.
     pub(crate) fn call(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
-        let (status, body) = self.runtime.block_on(self.connection.call(request))?;
+        let call = async { tokio::time::timeout(PATIENCE, self.connection.call(request)).await };
+        let (status, body) = self.runtime.block_on(call).context("no answer came")??;
         if !(200..300).contains(&status) {
             bail!("status {status}: {}", String::from_utf8_lossy(body));
         }
@@ -180,8 +183,7 @@ impl Connection {
     }
 
     async fn read(&mut self) -> anyhow::Result<()> {
-        let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.buffer));
-        match read.await.context("no answer came")?? {
+        match self.stream.read_buf(&mut self.buffer).await? {
             0 => bail!("the server closed the connection"),
             _ => Ok(()),
         }

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
-    /// A `tools/call`, ready to be sent.
-    pub(crate) request: Vec<u8>,
+    /// A `tools/call` for each connection, ready to be sent. They share a session, so each has an id of its own.
+    pub(crate) requests: Vec<Vec<u8>>,
     child: Child,
 }
 
@@ -97,8 +97,14 @@ impl Kind {
         Ok(program)
     }
 
-    /// Starts it in front of `server`, a program with its arguments.
-    pub(crate) fn start(self, directory: &Path, server: &[String], text: &str) -> anyhow::Result<Peer> {
+    /// Starts it in front of `server`, a program with its arguments, for calls over this many connections.
+    pub(crate) fn start(
+        self,
+        directory: &Path,
+        server: &[String],
+        text: &str,
+        connections: usize,
+    ) -> anyhow::Result<Peer> {
         let program = self.install()?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let shown = port.to_string();
@@ -148,17 +154,23 @@ impl Kind {
         let mut peer = Peer {
             name: self.name(),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            request: Vec::new(),
+            requests: Vec::new(),
             child,
         };
-        peer.request = peer.session(path, tool, text)?;
+        peer.requests = peer.session(path, tool, text, connections)?;
         Ok(peer)
     }
 }
 
 impl Peer {
-    /// Opens a session, as clients of that protocol version do; what a call in it looks like.
-    fn session(&self, path: &str, tool: &str, text: &str) -> anyhow::Result<Vec<u8>> {
+    /// Opens a session, as clients of that protocol version do; what calls in it look like.
+    fn session(
+        &self,
+        path: &str,
+        tool: &str,
+        text: &str,
+        connections: usize,
+    ) -> anyhow::Result<Vec<Vec<u8>>> {
         let accept = "accept: application/json, text/event-stream\r\n";
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": VERSION,
@@ -185,11 +197,14 @@ impl Peer {
         let headers = format!("{accept}{session}mcp-protocol-version: {VERSION}\r\n");
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         exchange(self.address, path, &headers, &ready.to_string())?;
-        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-            "name": tool,
-            "arguments": {"text": text},
-        }});
-        Ok(wire::post(self.address, path, None, &headers, &call.to_string()))
+        let call = |id: usize| {
+            let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+                "name": tool,
+                "arguments": {"text": text},
+            }});
+            wire::post(self.address, path, None, &headers, &call.to_string())
+        };
+        Ok((1..=connections).map(call).collect())
     }
 
     /// Of the proxy itself, without the server behind it.

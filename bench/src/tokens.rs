@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::{load::runtime, node::copy_directory};
 
 /// What an agent would get: files under /workspace.
-const CONTEXT: &str = "workspace";
+pub(crate) const CONTEXT: &str = "workspace";
 
 /// The registry commits each token by itself, and a hundred thousand commits to a disk take minutes. In memory they
 /// take seconds; the directory is then copied.

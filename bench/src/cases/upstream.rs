@@ -29,24 +29,23 @@ pub(super) fn measure(place: &Workplace) -> anyhow::Result<Vec<Row>> {
     let mut peers: Vec<(Kind, Peer)> = Vec::new();
     let mut rows = Vec::new();
     for kind in Kind::EACH {
-        match kind.start(&directory, &server, &text) {
+        match kind.start(&directory, &server, &text, CONNECTIONS) {
             Ok(peer) => peers.push((kind, peer)),
             // Each needs its language's tools and, once, a registry; the others are still compared.
             Err(error) => rows.push(missing(kind, &error)),
         }
     }
 
-    let site =
-        Site::configured(place, "upstream-node", &json!({"mcp_servers": [described("echo", &server)]}))?;
+    let site = Site::configured(place, "upstream-node", &governed(&[described("echo", &server)]))?;
     let token = tokens::make(&site.data(), 1)?.remove(0);
     let node = site.start(place)?;
     let request = wire::mcp_call(node.address, &token, "echo", &json!({"text": text}));
     let mut direct = PipedServer::start(NAME, std::process::Command::new(&server[0]).args(&server[1..]))?;
 
-    let ours = Behind { address: node.address, request, text: &text };
+    let ours = Behind { address: node.address, requests: vec![request; CONNECTIONS], text: &text };
     let theirs: Vec<Behind<'_>> = peers
         .iter()
-        .map(|(_, peer)| Behind { address: peer.address, request: peer.request.clone(), text: &text })
+        .map(|(_, peer)| Behind { address: peer.address, requests: peer.requests.clone(), text: &text })
         .collect();
     ours.wait_until_it_answers()?;
 
@@ -84,7 +83,15 @@ fn stdio_echo() -> anyhow::Result<Vec<String>> {
 }
 
 fn described(name: &str, server: &[String]) -> Value {
-    json!({"name": name, "executable": server[0], "args": server[1..], "capabilities": ["echo"]})
+    // The operator vouches for what the server says of its tool: a read waits for no disk.
+    let tools = json!({"echo": {"mutability": "read_only"}});
+    json!({"name": name, "executable": server[0], "args": server[1..], "capabilities": ["echo"], "tools": tools})
+}
+
+/// The context of the bench's tokens, which may call that one tool and nothing else.
+fn governed(servers: &[Value]) -> Value {
+    let context = json!({"name": tokens::CONTEXT, "capabilities": [{"tool_pattern": "echo"}]});
+    json!({"mcp_servers": servers, "security_contexts": [context]})
 }
 
 fn missing(kind: Kind, error: &anyhow::Error) -> Row {
@@ -101,14 +108,15 @@ fn missing(kind: Kind, error: &anyhow::Error) -> Row {
 /// The echo server behind something that speaks HTTP.
 struct Behind<'a> {
     address: std::net::SocketAddr,
-    request: Vec<u8>,
+    /// One for each connection.
+    requests: Vec<Vec<u8>>,
     text: &'a str,
 }
 
 impl Behind<'_> {
     fn load(&self, connections: usize, time: Duration) -> anyhow::Result<Answered> {
-        let requests = vec![self.request.clone(); connections];
-        Load { address: self.address, connections, requests: &requests, expected: self.text, time }.run()
+        let requests = &self.requests[..connections];
+        Load { address: self.address, connections, requests, expected: self.text, time }.run()
     }
 
     fn rate(&self, time: Duration) -> anyhow::Result<f64> {

@@ -27,6 +27,7 @@ impl Backend {
         let file = locate::config_file(global)?;
         let config = locate::read_config(file.as_deref())?;
         let node = Node::open(&data, file, config).await?;
+        locate::tell_alone(global, &data);
         let token = locate::operator_token(&data)?;
         Ok(Self::Own { node: Box::new(node), token })
     }
@@ -44,6 +45,14 @@ impl Backend {
         match self {
             Self::Running(client) => client.patient_post(path, body).await,
             Self::Own { .. } => self.post(path, body).await,
+        }
+    }
+
+    /// As [`Backend::put`], for work that may take its time.
+    pub async fn patient_put(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        match self {
+            Self::Running(client) => client.patient_put(path, body).await,
+            Self::Own { .. } => self.put(path, body).await,
         }
     }
 

@@ -47,9 +47,15 @@ impl Client {
         self.within(BRIEF, Method::GET, path, None).await
     }
 
-    /// As [`Client::get`], for an answer that the node may hold back for so long.
-    pub async fn wait(&self, path: &str, for_long: Duration) -> anyhow::Result<Answer> {
-        self.within(for_long + BRIEF, Method::GET, path, None).await
+    /// As [`Client::get`], for an answer that the node may hold back for so long; `heard` is told what is said meanwhile.
+    pub async fn wait(
+        &self,
+        path: &str,
+        for_long: Duration,
+        heard: Option<&dyn Listener>,
+    ) -> anyhow::Result<Answer> {
+        let answer = self.send(Method::GET, path, None, heard);
+        tokio::time::timeout(for_long + BRIEF, answer).await.with_context(|| self.silent(for_long + BRIEF))?
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
@@ -59,6 +65,11 @@ impl Client {
     /// As [`Client::post`], for work that may take its time, such as starting a server.
     pub async fn patient_post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.within(UNHURRIED, Method::POST, path, Some(body)).await
+    }
+
+    /// The same, with the whole of what is to stand there.
+    pub async fn patient_put(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.within(UNHURRIED, Method::PUT, path, Some(body)).await
     }
 
     pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
@@ -88,9 +99,12 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Answer> {
-        tokio::time::timeout(limit, self.send(method, path, body, None)).await.with_context(|| {
-            format!("the node at {} did not answer within {} s", self.address, limit.as_secs())
-        })?
+        let answer = self.send(method, path, body, None);
+        tokio::time::timeout(limit, answer).await.with_context(|| self.silent(limit))?
+    }
+
+    fn silent(&self, limit: Duration) -> String {
+        format!("the node at {} did not answer within {} s", self.address, limit.as_secs())
     }
 
     async fn send(

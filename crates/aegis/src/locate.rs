@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use aegis_core::{Secret, config::NodeConfig};
+use aegis_core::{Secret, config::NodeConfig, quantity::counted};
 use aegis_stores::DataDir;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     cli::{Acting, Global},
     client::Client,
+    ending::Mistake,
 };
 
 /// Written by a node when it is ready, removed when it stops.
@@ -18,6 +19,9 @@ pub struct NodeFile {
     pub pid: u32,
     pub address: String,
     pub version: String,
+    /// The address was chosen on the command line, whatever the file says.
+    #[serde(default)]
+    pub chosen: bool,
 }
 
 pub fn data_dir(global: &Global) -> anyhow::Result<PathBuf> {
@@ -34,7 +38,8 @@ pub fn data_dir(global: &Global) -> anyhow::Result<PathBuf> {
 pub fn config_file(global: &Global) -> anyhow::Result<Option<PathBuf>> {
     if let Some(file) = &global.config {
         if !file.is_file() {
-            bail!("there is no configuration file at {}", file.display());
+            let message = format!("there is no configuration file at {}", file.display());
+            return Err(Mistake::new(message, "check --config and AEGIS_CONFIG_PATH").into());
         }
         return Ok(Some(file.clone()));
     }
@@ -53,7 +58,7 @@ pub fn read_config(file: Option<&Path>) -> anyhow::Result<NodeConfig> {
     NodeConfig::parse(&text).map_err(|mistakes| {
         let name = file.display().to_string();
         let shown: Vec<String> = mistakes.iter().map(|mistake| mistake.render(&text, &name)).collect();
-        anyhow!("the configuration has {} mistake(s):\n{}", mistakes.len(), shown.join("\n"))
+        anyhow!("the configuration has {}:\n{}", counted(mistakes.len(), "mistake"), shown.join("\n"))
     })
 }
 
@@ -71,6 +76,19 @@ pub fn client_of_running(global: &Global, acting: &Acting, what: &str) -> anyhow
     let running = running(&data)
         .with_context(|| format!("no node runs on {}; {what}: start it with `aegis up`", data.display()))?;
     client(&data, &running, acting)
+}
+
+/// Says that the command has a node of its own, which others neither see nor can decide at. It would look the same
+/// otherwise.
+pub fn tell_alone(global: &Global, data: &Path) {
+    if !global.json {
+        let place =
+            global.data.as_ref().map_or_else(String::new, |data| format!(" --data {}", data.display()));
+        eprintln!(
+            "note: no node runs on {}; this command uses one of its own (`aegis up{place}` starts one that stays)",
+            data.display()
+        );
+    }
 }
 
 /// A client of the running node, acting as the flags say.

@@ -7,12 +7,11 @@ use std::{
 };
 
 use aegis_core::{
-    Caller, Door, Tier, Timestamp,
+    Caller, Door, Tier, Timestamp, Violation,
     caller::AGENT_USER,
-    config::{
-        LabelRules, McpServer, NodeConfig, PolicyConfig, SecurityContext, security_context::OPERATOR_CONTEXT,
-    },
+    config::{McpServer, NodeConfig, PolicyConfig, security_context::OPERATOR_CONTEXT},
     id::CallId,
+    progress::Listener,
     record::{Entry, NodeRecord},
     runtimes,
     secret::{Principal, SecretSource},
@@ -26,7 +25,11 @@ use aegis_gates::{
     policy::{LabelBook, Rules, Schema},
 };
 use aegis_nfs::gateway::Gateway;
-use aegis_plane::{Bus, Contexts, Parts, Plane, Secrets, Servers, contexts::Layers, servers::ServerLayers};
+use aegis_plane::{
+    Bus, Contexts, Parts, Plane, Secrets, Servers,
+    contexts::Layers,
+    servers::{Journal, ServerLayers},
+};
 use aegis_routes::{
     Catalog, ToolPreviews,
     egress::Egress,
@@ -38,18 +41,19 @@ use aegis_routes::{
         assistant::{approval_request::ApprovalRequest, local_file_read::LocalFileRead},
         web::Engine,
     },
-    upstream::{Direct, Parts as UpstreamParts, Servers as UpstreamServers},
+    upstream::{Confinement, Direct, Parts as UpstreamParts, Servers as UpstreamServers},
 };
 use aegis_stores::{AuditLog, DataDir, Registry, SecretResolver};
 use anyhow::Context;
-use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::active_config::ActiveConfig;
 use crate::{
     otlp,
     reload_policies::{self, PolicyFiles},
+    volumes,
 };
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -69,55 +73,10 @@ pub struct Node {
     pub config: Arc<ActiveConfig>,
     pub policies: PolicyFiles,
     upstream: UpstreamServers,
+    /// Where servers went, on record.
+    journal: Arc<Journal>,
     /// Sends traces; ends when the node does.
     traces: Option<JoinHandle<()>>,
-}
-
-/// The configuration in force and the file it came from.
-#[derive(Debug)]
-pub struct ActiveConfig {
-    file: ArcSwapOption<PathBuf>,
-    current: ArcSwap<NodeConfig>,
-}
-
-impl ActiveConfig {
-    pub fn new(file: Option<PathBuf>, config: NodeConfig) -> Self {
-        Self { file: ArcSwapOption::from_pointee(file), current: ArcSwap::from_pointee(config) }
-    }
-
-    pub fn current(&self) -> Arc<NodeConfig> {
-        self.current.load_full()
-    }
-
-    /// Puts the contexts of `file` in force. The other sections stay as the node was started with them.
-    pub fn replace_contexts(&self, file: PathBuf, contexts: Vec<SecurityContext>) {
-        self.file.store(Some(Arc::new(file)));
-        let mut config = NodeConfig::clone(&self.current());
-        config.spec.security_contexts = contexts;
-        self.current.store(Arc::new(config));
-    }
-
-    /// The servers of the file as they are now.
-    pub fn replace_servers(&self, servers: Vec<McpServer>) {
-        let mut config = NodeConfig::clone(&self.current());
-        config.spec.mcp_servers = servers;
-        self.current.store(Arc::new(config));
-    }
-
-    /// Says what the rules about labels do from now on; the policies are then read anew.
-    pub fn replace_label_rules(&self, label_rules: LabelRules) {
-        let mut config = NodeConfig::clone(&self.current());
-        config.spec.policy.label_rules = label_rules;
-        self.current.store(Arc::new(config));
-    }
-
-    /// Where it is, for people.
-    pub fn place(&self) -> String {
-        self.file
-            .load()
-            .as_ref()
-            .map_or_else(|| "(built-in defaults)".to_owned(), |file| file.display().to_string())
-    }
 }
 
 /// Whether the node can do its work, for `aegis.system.info`.
@@ -130,7 +89,14 @@ fn health(audit: Arc<OnceLock<AuditLog>>) -> Health {
 
 /// The tools of this node. Everything that lists, checks, documents or runs a tool starts from this table.
 pub fn catalog(config: &Arc<ActiveConfig>, volumes: &Path, healthy: Health) -> anyhow::Result<Catalog> {
-    catalog_on(config, &files(config, volumes)?, healthy)
+    let files = files(config, volumes)?;
+    catalog_on(config, &files, &exec(config, &files)?, healthy)
+}
+
+fn exec(config: &ActiveConfig, files: &Arc<Files>) -> anyhow::Result<Arc<Exec>> {
+    let spec = &config.current().spec;
+    let egress = Egress::new(&spec.egress).context("spec.egress can't be used")?;
+    Ok(Arc::new(Exec::new(spec.exec.clone(), files, &egress)))
 }
 
 fn files(config: &ActiveConfig, volumes: &Path) -> anyhow::Result<Arc<Files>> {
@@ -138,9 +104,13 @@ fn files(config: &ActiveConfig, volumes: &Path) -> anyhow::Result<Arc<Files>> {
     Ok(Arc::new(Files::new(volumes.to_owned(), storage).context("the volumes can't be used")?))
 }
 
-fn catalog_on(config: &Arc<ActiveConfig>, files: &Arc<Files>, healthy: Health) -> anyhow::Result<Catalog> {
+fn catalog_on(
+    config: &Arc<ActiveConfig>,
+    files: &Arc<Files>,
+    exec: &Arc<Exec>,
+    healthy: Health,
+) -> anyhow::Result<Catalog> {
     let spec = &config.current().spec;
-    let egress = Egress::new(&spec.egress).context("spec.egress can't be used")?;
     let engine = Engine::from_config(&spec.web_search).context("spec.web_search can't be used")?;
     let shown = Arc::clone(config);
     let facts = NodeFacts {
@@ -152,9 +122,8 @@ fn catalog_on(config: &Arc<ActiveConfig>, files: &Arc<Files>, healthy: Health) -
     let catalog =
         tools::fs::register(Catalog::default(), files).with(LocalFileRead::new(files)).with(ApprovalRequest);
     let catalog = tools::assistant::register_writers(catalog, files);
-    let exec = Arc::new(Exec::new(spec.exec.clone(), files, &egress));
-    let catalog = tools::cmd::register(catalog, &exec);
-    let catalog = tools::web::register_web(catalog, &egress, &engine);
+    let catalog = tools::cmd::register(catalog, exec);
+    let catalog = tools::web::register_web(catalog, exec.egress(), &engine);
     let catalog = tools::aegis::register(catalog, facts, runtimes::registry(&spec.runtimes));
     Ok(tools::zaru::register(catalog))
 }
@@ -167,6 +136,7 @@ pub fn policies(config: &NodeConfig, data: &Path) -> PathBuf {
 /// What is made out of the configuration alone, without the data of the node. Blocks.
 struct Prepared {
     files: Arc<Files>,
+    exec: Arc<Exec>,
     catalog: Arc<Catalog>,
     rules: anyhow::Result<Rules>,
 }
@@ -179,10 +149,11 @@ impl Prepared {
         healthy: Health,
     ) -> anyhow::Result<Self> {
         let files = files(config, volumes)?;
-        let catalog = Arc::new(catalog_on(config, &files, healthy)?);
+        let exec = exec(config, &files)?;
+        let catalog = Arc::new(catalog_on(config, &files, &exec, healthy)?);
         let spec = &config.current().spec;
         let rules = rules(&spec.policy, policies, &catalog, &spec.mcp_servers);
-        Ok(Self { files, catalog, rules })
+        Ok(Self { files, exec, catalog, rules })
     }
 }
 
@@ -190,6 +161,7 @@ impl Prepared {
 fn upstream(
     config: &NodeConfig,
     data: &DataDir,
+    confinement: Confinement,
     catalog: &Arc<Catalog>,
     registry: &Registry,
     seal: &SealGate,
@@ -203,6 +175,7 @@ fn upstream(
         pins: Arc::new(registry.clone()),
         egress: config.spec.egress.clone(),
         directory: data.root().join("servers"),
+        confinement,
         own: Principal { tenant, user: "aegis".into() },
         name: config.metadata.name.clone(),
         version: VERSION,
@@ -252,6 +225,15 @@ impl Node {
     /// Opens the data directory and puts the node together. Settles what an earlier node left open.
     pub async fn open(data: &Path, file: Option<PathBuf>, config: NodeConfig) -> anyhow::Result<Self> {
         let data = DataDir::open(data)?;
+        if let Some(volume) = volumes::exposing(&config, data.root()) {
+            anyhow::bail!(
+                "the volume `{}` would let agents reach the node's own keys, records and rules: {} and the data directory \
+                 {} are one in the other; choose another host_path under spec.storage.volumes",
+                volume.name,
+                volume.host_path,
+                data.root().display()
+            );
+        }
         // What a killed node left would send commands, and the operator's token, to whoever has its address now.
         if let Err(error) = std::fs::remove_file(data.node_file())
             && error.kind() != std::io::ErrorKind::NotFound
@@ -282,7 +264,7 @@ impl Node {
         let labels = LabelBook::open(registry.clone(), current.spec.policy.label_memory.0).await?;
         let audit = audit.await??;
         let audit = log.get_or_init(|| audit).clone();
-        let Prepared { files, catalog, rules: read } = prepared.await??;
+        let Prepared { files, exec, catalog, rules: read } = prepared.await??;
         // They may be about tools of servers that an operator added, which only the registry knows.
         let added = servers.servers();
         catalog.expect(added.iter().flat_map(McpServer::claims).collect());
@@ -300,7 +282,17 @@ impl Node {
         let contexts = Contexts::new(layers, Arc::clone(&policy), registry.clone(), audit.clone());
         let tenant = current.spec.tenancy.default_tenant.clone();
         let secrets: Arc<dyn SecretSource> = Arc::new(SecretResolver::new(registry.clone(), tenant));
-        let upstream = upstream(&current, &data, &catalog, &registry, &seal, &secrets)?;
+        let bus = Bus::default();
+        let journal = Arc::new(Journal::new(audit.clone(), bus.clone()));
+        let confinement = Confinement {
+            sandbox: exec.sandbox().clone(),
+            exec: exec.config().clone(),
+            egress: exec.egress().clone(),
+            files: Arc::clone(&files),
+            journal: Arc::clone(&journal) as Arc<dyn Listener>,
+            data: data.root().canonicalize().unwrap_or_else(|_| data.root().to_owned()),
+        };
+        let upstream = upstream(&current, &data, confinement, &catalog, &registry, &seal, &secrets)?;
         let telemetry = telemetry(&current, &secrets)?;
         let servers = Servers::new(servers, Arc::new(upstream.clone()), registry.clone(), audit.clone());
         let servers = Arc::new(servers);
@@ -310,7 +302,7 @@ impl Node {
             catalog,
             policy,
             audit,
-            bus: Bus::default(),
+            bus,
             limits: current.spec.limits.clone(),
             audit_config: current.spec.audit.clone(),
             registry: registry.clone(),
@@ -337,7 +329,7 @@ impl Node {
             stopping: CancellationToken::new(),
         });
         let traces = telemetry.sender.map(|sender| tokio::spawn(sender.run(doors.stopping.clone())));
-        Ok(Self { doors, data, config, policies, upstream, traces })
+        Ok(Self { doors, data, config, policies, upstream, journal, traces })
     }
 
     /// Starts the MCP servers behind the node. With `patience`, waits until each is ready or can't be, or time is up.
@@ -365,6 +357,11 @@ impl Node {
             }
         };
         let _ = tokio::time::timeout(patience, ready).await;
+    }
+
+    /// Whether there is a context of this name, for whoever acts in one from the start.
+    pub fn knows_context(&self, name: Option<&str>) -> Result<(), Violation> {
+        name.map_or(Ok(()), |name| self.doors.plane.policy().contexts().named(name).map(|_| ()))
     }
 
     /// The person at this machine, who could read the operator's token anyway; as a user of `context` when named.
@@ -403,6 +400,7 @@ impl Node {
         self.doors.volumes.close().await;
         self.doors.plane.drain().await;
         self.upstream.close().await;
+        self.journal.close().await;
         if let Some(traces) = self.traces {
             // What is left goes out first, but nobody waits for ever.
             let _ = tokio::time::timeout(LAST_TRACES, traces).await;

@@ -1,37 +1,13 @@
 //! How commands end and how they print.
 
-use std::{borrow::Cow, fmt::Write as _, process::ExitCode};
+use std::{borrow::Cow, fmt::Write as _, io::IsTerminal};
 
-use aegis_core::{Violation, violation::Layer};
+use aegis_core::Violation;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{cli::Global, client::Answer};
-
-/// Exit codes that scripts can rely on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    Done,
-    Failed,
-    /// Bad usage; clap uses the same code.
-    Usage,
-    /// Policy said no.
-    Denied,
-    /// A person has to agree first.
-    Waiting,
-}
-
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
-        Self::from(match ending {
-            Ending::Done => 0,
-            Ending::Failed => 1,
-            Ending::Usage => 2,
-            Ending::Denied => 3,
-            Ending::Waiting => 4,
-        })
-    }
-}
+pub use crate::ending::Ending;
+use crate::{cli::Global, client::Answer, ending::Mistake};
 
 /// `println!` that does not mind when nobody reads any more, as in `aegis tools list | head -1`.
 macro_rules! say {
@@ -100,25 +76,33 @@ pub fn json_pretty(value: &Value) {
     }
 }
 
+/// An answer that is text: as it is for a program, harmless at a terminal.
+pub fn answer(text: &str) {
+    if std::io::stdout().is_terminal() {
+        say!("{}", harmless_lines(text));
+    } else {
+        say!("{text}");
+    }
+}
+
+/// Text whose line breaks and tabs are its own.
+fn harmless_lines(text: &str) -> String {
+    let keep = |character| matches!(character, '\n' | '\t');
+    text.split_inclusive(keep)
+        .map(|part| match part.strip_suffix(keep) {
+            Some(rest) => format!("{}{}", harmless(rest), &part[rest.len()..]),
+            None => harmless(part).into_owned(),
+        })
+        .collect()
+}
+
 /// A member that is text, as it may be shown in a terminal.
 pub fn text(value: &Value) -> String {
     harmless(value.as_str().unwrap_or_default()).into_owned()
 }
 
 /// Shows the node's answer, in JSON or as `show` does, or why there is none.
-pub fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> anyhow::Result<Ending> {
-    Ok(shown(global, answer, show))
-}
-
-/// As [`finish`], where a refusal is never bad usage: the command was right, the state is another.
-pub fn finish_change(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
-    match shown(global, answer, show) {
-        Ending::Usage => Ending::Failed,
-        other => other,
-    }
-}
-
-fn shown(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
+pub fn finish(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
     match answer {
         Answer::Ok(value) if global.json => json_line(&value),
         Answer::Ok(value) => show(&value),
@@ -130,29 +114,61 @@ fn shown(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> Ending {
 
 /// Tells why a call was refused, and ends accordingly.
 pub fn refusal(violation: &Violation, as_json: bool) -> Ending {
+    let ending = Ending::of(violation.kind);
     if as_json {
         json_line(&json!({"error": violation.to_jsonrpc()}));
-    } else {
-        eprintln!("{}: {}", heading(violation), harmless(&violation.message));
-        if let Some(rule) = &violation.rule {
-            eprintln!("  rule: {}", harmless(rule));
-        }
-        if let Some(hint) = &violation.hint {
-            eprintln!("  next: {}", harmless(hint));
-        }
-        eprintln!("  more: aegis explain {}", violation.kind);
+        return ending;
     }
-    match violation.kind.layer() {
-        Layer::Policy | Layer::Routing => Ending::Denied,
-        Layer::Contract => Ending::Usage,
-        Layer::Identity | Layer::Node => Ending::Failed,
+    let heading = if ending == Ending::Denied { "denied" } else { "error" };
+    eprintln!("{heading} ({}): {}", violation.kind, harmless(&violation.message));
+    if let Some(rule) = &violation.rule {
+        eprintln!("  rule: {}", harmless(rule));
     }
+    if let Some(hint) = &violation.hint {
+        eprintln!("  next: {}", harmless(hint));
+    }
+    eprintln!("  more: aegis explain {}", violation.kind);
+    ending
 }
 
-fn heading(violation: &Violation) -> String {
-    match violation.kind.layer() {
-        Layer::Policy | Layer::Routing => format!("denied ({})", violation.kind),
-        _ => format!("error ({})", violation.kind),
+/// Tells why a command could not be carried out, and ends accordingly.
+pub fn failure(error: &anyhow::Error, as_json: bool) -> Ending {
+    if let Some(violation) = error.downcast_ref::<Violation>() {
+        return refusal(violation, as_json);
+    }
+    let mistake = error.downcast_ref::<Mistake>();
+    let next = mistake.and_then(|mistake| mistake.next.as_deref());
+    let message = in_words(error);
+    if as_json {
+        let mut told = json!({ "message": message });
+        if let Some(next) = next {
+            told["data"] = json!({ "hint": next });
+        }
+        json_line(&json!({ "error": told }));
+    } else {
+        eprintln!("error: {message}");
+        if let Some(next) = next {
+            eprintln!("  next: {next}");
+        }
+    }
+    if mistake.is_some() { Ending::Usage } else { Ending::Failed }
+}
+
+/// An error with its causes, each told once: many of them repeat their cause in their own words.
+pub fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        before if before.contains(&cause) => told,
+        _ => format!("{told}: {cause}"),
+    })
+}
+
+/// As [`table`], or where there are no rows, a sentence that says so and what to do next.
+pub fn table_or<const N: usize>(headings: [&str; N], rows: &[[String; N]], nothing: &str) {
+    if rows.is_empty() {
+        say!("{nothing}");
+    } else {
+        table(headings, rows);
     }
 }
 
@@ -180,9 +196,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn causes_are_told_once() {
+        let cause = || std::io::Error::other("no such file");
+        let repeated =
+            anyhow::Error::new(cause()).context("a can't be read: no such file; see b").context("c");
+        assert_eq!(in_words(&repeated), "c: a can't be read: no such file; see b");
+        assert_eq!(in_words(&anyhow::Error::new(cause()).context("c")), "c: no such file");
+    }
+
+    #[test]
     fn nothing_from_outside_steers_the_terminal() {
         assert_eq!(harmless("plain ä 漢"), "plain ä 漢");
         assert_eq!(harmless("a\x1b[2J\nb\u{202e}c\u{9b}\x7f"), "a\\u001b[2J\\u000ab\\u202ec\\u009b\\u007f");
+        assert_eq!(harmless_lines("a\tb\n\x1b]0;c\n\nd\r"), "a\tb\n\\u001b]0;c\n\nd\\u000d");
         let json = serde_json::to_string("x\u{202e}\x7f").unwrap();
         assert_eq!(serde_json::from_str::<String>(&harmless(&json)).unwrap(), "x\u{202e}\x7f");
     }

@@ -56,6 +56,7 @@ fn tool(page: &mut String, spec: &ToolSpec) -> std::fmt::Result {
             Target::Choice { argument, .. } => {
                 format!("the program that `{argument}` stands for against the command allowlists")
             }
+            Target::Server { argument } => format!("`{argument}` against `server_allowlist`"),
         })
         .collect();
     if !checked.is_empty() {

@@ -40,10 +40,21 @@ impl Watched {
     }
 }
 
+/// What came of a changed file.
+enum Taken {
+    InForce(Box<NodeConfig>),
+    /// The file is at fault: nothing changes until it does.
+    Refused,
+    /// The record could not be written: it is tried again.
+    Unrecorded,
+}
+
 /// Watches until the node stops.
 pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, watched: Watched) {
     let Watched { mut config, file, seen } = watched;
     let (mut in_force, mut last_seen) = (seen, seen);
+    // What could not be recorded is told once, however often it is tried.
+    let mut unrecorded = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -51,64 +62,77 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, watched: Watche
         }
         let now = fingerprint(&file);
         // A file that is still being written changes between two looks.
-        if now.is_some()
-            && now != in_force
-            && now == last_seen
-            && let Some(new) = reload(&doors, &active, &file, &config).await
-        {
-            config = new;
-        }
-        if now == last_seen {
-            in_force = now;
+        if now == last_seen && now != in_force {
+            let taken = match now {
+                Some(_) => reload(&doors, &active, &file, &config, unrecorded == now).await,
+                None => Taken::Refused,
+            };
+            match taken {
+                Taken::InForce(new) => (config, in_force, unrecorded) = (*new, now, None),
+                Taken::Refused => in_force = now,
+                Taken::Unrecorded => unrecorded = now,
+            }
         }
         last_seen = now;
     }
 }
 
-async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeConfig) -> Option<NodeConfig> {
+async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeConfig, is_told: bool) -> Taken {
+    let reject = |error: String| {
+        tracing::error!("kept the old configuration: {error}");
+        let rejected = Event::new(EventName::ConfigRejected).with("error", error);
+        doors.plane.bus().announce_node(rejected);
+    };
     let new = match locate::read_config(Some(file)) {
         Ok(new) => new,
         Err(error) => {
-            tracing::error!("kept the old configuration: {error:#}");
-            let rejected = Event::new(EventName::ConfigRejected).with("error", format!("{error:#}"));
-            doors.plane.bus().announce_node(rejected);
-            return None;
+            reject(format!("{error:#}"));
+            return Taken::Refused;
         }
     };
+    let mut detail = Map::new();
+    detail.insert("file".into(), file.display().to_string().into());
+    let record = |action: &str, detail: &Map<String, Value>| NodeRecord {
+        time: Timestamp::now(),
+        action: action.into(),
+        caller: None,
+        detail: detail.clone(),
+    };
+    // Whatever a context then allows or a server does can be traced back to the file that said so.
+    if let Err(violation) = doors.plane.note(record("config-reloaded", &detail)).await {
+        if !is_told {
+            reject(format!("the reload can't be recorded: {violation}"));
+        }
+        return Taken::Unrecorded;
+    }
     let own = new.spec.security_contexts.clone();
     if let Err(error) = doors.contexts.replace_own(file.to_owned(), own).await {
-        tracing::error!(%error, "kept the old configuration: the new contexts can't be written down");
-        let rejected = Event::new(EventName::ConfigRejected).with("error", error.to_string());
-        doors.plane.bus().announce_node(rejected);
-        return None;
+        let error = format!("the new contexts can't be written down: {error}");
+        reject(error.clone());
+        detail.insert("error".into(), error.into());
+        if let Err(violation) = doors.plane.note(record("config-rejected", &detail)).await {
+            tracing::error!(%violation, "that the configuration was not reloaded after all can't be recorded");
+        }
+        return Taken::Refused;
     }
     active.replace_contexts(file.to_owned(), new.spec.security_contexts.clone());
     active.replace_servers(new.spec.mcp_servers.clone());
     doors.servers.replace_own(file.to_owned(), new.spec.mcp_servers.clone()).await;
     active.replace_label_rules(new.spec.policy.label_rules);
-    if needs_restart(old, &new) {
+    let waiting: Vec<String> = waiting(old, &new).into_iter().map(|(path, _)| path).collect();
+    if !waiting.is_empty() {
         tracing::warn!(
-            "security contexts, MCP servers and label rules are in force; the other changes take effect at the next start"
+            "security contexts, MCP servers and label rules are in force; the other changes take effect at the next start: {}",
+            waiting.join(", ")
         );
-    }
-    let mut detail = Map::new();
-    detail.insert("file".into(), file.display().to_string().into());
-    let record = NodeRecord {
-        time: Timestamp::now(),
-        action: "config-reloaded".into(),
-        caller: None,
-        detail: detail.clone(),
-    };
-    if let Err(violation) = doors.plane.note(record).await {
-        tracing::error!(%violation, "the reload could not be recorded");
     }
     tracing::info!(file = %file.display(), "the configuration was reloaded");
     doors.plane.bus().announce_node(Event { name: EventName::ConfigReloaded, detail });
-    Some(new)
+    Taken::InForce(Box::new(new))
 }
 
-/// Whether anything changed that is not taken into force at once.
-fn needs_restart(old: &NodeConfig, new: &NodeConfig) -> bool {
+/// What `new` has otherwise than `old` and is not taken into force at once: each member with its new value.
+pub fn waiting(old: &NodeConfig, new: &NodeConfig) -> Vec<(String, Value)> {
     let rest = |config: &NodeConfig| {
         let mut config = config.clone();
         config.spec.security_contexts.clear();
@@ -116,7 +140,23 @@ fn needs_restart(old: &NodeConfig, new: &NodeConfig) -> bool {
         config.spec.policy.label_rules = LabelRules::default();
         serde_json::to_value(config).unwrap_or(Value::Null)
     };
-    rest(old) != rest(new)
+    let mut found = Vec::new();
+    differing(&rest(old), &rest(new), "", &mut found);
+    found
+}
+
+fn differing(old: &Value, new: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Value::Object(before), Value::Object(after)) => {
+            let gone = before.keys().filter(|name| !after.contains_key(*name));
+            for name in after.keys().chain(gone) {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                differing(&old[name], &new[name], &path, found);
+            }
+        }
+        (_, new) => found.push((path.to_owned(), new.clone())),
+    }
 }
 
 /// Changes whenever the file is written or replaced.
@@ -125,4 +165,31 @@ type Fingerprint = (SystemTime, u64, u64);
 fn fingerprint(file: &Path) -> Option<Fingerprint> {
     let metadata = fs::metadata(file).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_restart_is_named() {
+        let read = |spec: &str| {
+            let head = "apiVersion: 100monkeys.ai/v1\nkind: NodeConfig\nmetadata: {name: n}\nspec: ";
+            NodeConfig::parse(&format!("{head}{spec}")).unwrap()
+        };
+        let old = read("{}");
+        assert_eq!(
+            waiting(&old, &read("{security_contexts: [{name: mine}], policy: {label_rules: off}}")),
+            []
+        );
+        let found =
+            waiting(&old, &read("{network: {listen: \"127.0.0.1:9000\"}, storage: {max_list_entries: 7}}"));
+        assert_eq!(
+            found,
+            [
+                ("spec.network.listen".to_owned(), Value::from("127.0.0.1:9000")),
+                ("spec.storage.max_list_entries".to_owned(), Value::from(7))
+            ]
+        );
+    }
 }

@@ -51,6 +51,9 @@ fn help_texts() {
         ("help_call", vec!["call", "--help"]),
         ("help_mcp", vec!["mcp", "--help"]),
         ("help_audit", vec!["audit", "--help"]),
+        ("help_audit_tail", vec!["audit", "tail", "--help"]),
+        ("help_config_validate", vec!["config", "validate", "--help"]),
+        ("help_volume_list", vec!["volume", "list", "--help"]),
         ("help_approvals", vec!["approvals", "--help"]),
         ("help_approvals_always", vec!["approvals", "always", "--help"]),
         ("help_approvals_wait", vec!["approvals", "wait", "--help"]),
@@ -176,6 +179,7 @@ fn without_a_node() {
             "data directory",
             "operator token",
             "disk",
+            "volumes",
             "policies",
             "clock",
             "kernel",
@@ -260,4 +264,44 @@ fn policies_without_a_node() {
     let schema = shown(&["policy", "schema"]);
     assert!(schema.contains("action \"fs.read\"") && schema.contains("[exit code 0]"), "{schema}");
     assert!(!dir.path().join("data").exists(), "looking makes nothing");
+}
+
+/// What stands on the first screen of the README is what a person sees who types it.
+#[test]
+fn the_first_screen_of_the_readme_is_true() {
+    let readme = include_str!("../../../README.md");
+    let screen = readme.split("```console\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    let node = TestNode::start();
+    let mut typed = 0;
+    for step in screen.split("$ ").filter(|step| step.starts_with("aegis ")) {
+        let (command, expected) = step.split_once('\n').unwrap();
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("{} {}", common::AEGIS, command.trim_start_matches("aegis "))])
+            .env("AEGIS_DATA", node.data())
+            .env_remove("AEGIS_TOKEN")
+            .output()
+            .unwrap();
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(timeless(&said), timeless(expected), "{command}");
+        typed += 1;
+    }
+    assert_eq!(typed, 4, "{screen}");
+}
+
+/// Without what differs from run to run: times, and how many heads have been signed meanwhile.
+fn timeless(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let shown = words.iter().enumerate().map(|(index, word)| {
+        let before = |unit: &str| words.get(index + 1).is_some_and(|next| next.starts_with(unit));
+        if word.starts_with("20") && word.ends_with('Z') {
+            "TIME"
+        } else if before("µs") || (before("signed") && word.parse::<u32>().is_ok()) {
+            "N"
+        } else if *word == "heads" {
+            "head"
+        } else {
+            word
+        }
+    });
+    shown.collect::<Vec<_>>().join(" ")
 }

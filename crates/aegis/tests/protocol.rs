@@ -36,6 +36,10 @@ impl Setting {
         - {{tool_pattern: new.*}}
         - {{tool_pattern: old.*}}
         - {{tool_pattern: mcp.*}}
+    - name: narrow
+      capabilities:
+        - {{tool_pattern: new.*}}
+        - {{tool_pattern: mcp.*, server_allowlist: [new]}}
     - name: plain
       capabilities:
         - {{tool_pattern: new.*}}"
@@ -54,6 +58,13 @@ impl Setting {
             });
         }
         setting
+    }
+
+    /// With an agent who may have the resources of one of the servers only.
+    fn narrow() -> Self {
+        let setting = Self::new();
+        let agent = setting.node.make_token("narrow");
+        Self { agent, ..setting }
     }
 
     /// A request of the stateless era.
@@ -214,7 +225,12 @@ fn what_servers_offer_passes_the_gates_and_is_recorded() {
     assert_eq!(listed["resources"].as_array().unwrap().len(), 6, "{listed}");
     assert_eq!(listed["resources"][0]["_meta"]["aegis/server"], "new");
     assert!(listed["ttlMs"].is_u64() && listed.get("nextCursor").is_none(), "{listed}");
-    let read = ask("resources/read", json!({"uri": "test://template/5/data"}))["result"].clone();
+    let one = json!({"name": "mcp.resources.read", "arguments": {"server": "old", "uri": "test://template/5/data"}});
+    let read = ask("tools/call", one)["result"].clone();
+    assert!(read.to_string().contains("Data for ID: 5"), "{read}");
+    let narrow = setting.node.make_token("narrow");
+    let read = json!({"uri": "test://template/5/data"});
+    let read = last(&setting.modern(&narrow, "resources/read", &read, &json!({})))["result"].clone();
     assert!(read["contents"][0]["text"].as_str().unwrap().contains("Data for ID: 5"), "{read}");
     assert_eq!(read["_meta"]["aegis/label"]["trust"], "EXTERNAL_UNTRUSTED");
     let missing = ask("resources/read", json!({"uri": "test://nothing"}));
@@ -261,9 +277,30 @@ fn what_servers_offer_passes_the_gates_and_is_recorded() {
     });
 }
 
+/// A server can list whatever it likes, and must not get to answer for another by doing so.
+#[test]
+fn what_two_servers_claim_is_read_from_neither_unnamed() {
+    let setting = Setting::new();
+    let session = setting.initialize(&json!({}));
+    for uri in ["test://static-text", "test://template/5/data"] {
+        let params = json!({ "uri": uri });
+        for method in ["resources/read", "resources/subscribe"] {
+            let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+            let refused = last(&setting.legacy(&session, &message));
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(message.contains("`new` and `old`") && message.contains("mcp.resources."), "{message}");
+        }
+    }
+    let reference = json!({"type": "ref/resource", "uri": "test://template/{id}/data"});
+    let params = json!({"ref": reference, "argument": {"name": "id", "value": ""}});
+    let refused = last(&setting.modern(&setting.agent, "completion/complete", &params, &json!({})));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("`new` and `old`"), "{refused}");
+}
+
 #[test]
 fn changes_are_told_to_whoever_asked() {
-    let setting = Setting::new();
+    let setting = Setting::narrow();
     let uri = "test://watched-resource";
     let wanted = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": [uri]}});
     let mut listening = open_modern(&setting, "subscriptions/listen", &wanted);

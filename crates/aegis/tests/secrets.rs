@@ -35,6 +35,15 @@ fn feed(node: &TestNode, arguments: &[&str], value: &str) -> Output {
     output
 }
 
+/// All but the last digits, which depend on what follows.
+fn base32(text: &str) -> String {
+    let bits: Vec<u8> = text.bytes().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let digit = |bits: &[u8]| {
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[bits.iter().fold(0, |all, bit| all << 1 | usize::from(*bit))]
+    };
+    bits.chunks_exact(5).map(|bits| char::from(digit(bits))).collect()
+}
+
 /// The forms in which a secret might be written.
 fn forms(secret: &str) -> Vec<String> {
     use base64::{Engine, engine::general_purpose::STANDARD};
@@ -45,7 +54,9 @@ fn forms(secret: &str) -> Vec<String> {
     });
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let url = secret.replace('/', "%2F").replace('+', "%2B");
-    faces.chain([secret.to_owned(), hex, url]).collect()
+    let escaped: String = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    let percent: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    faces.chain([secret.to_owned(), hex, url, escaped, percent, base32(secret)]).collect()
 }
 
 /// Everything that was shown to somebody, by where.

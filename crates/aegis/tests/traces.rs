@@ -2,83 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in threads of their own")]
 
+#[path = "common/collector.rs"]
+mod collector;
 mod common;
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
-    sync::{Arc, Mutex},
-};
-
+use collector::{Collector, attribute};
 use common::{TestNode, wait_until};
 use serde_json::{Value, json};
-
-/// A collector on loopback that keeps what it is sent: heads and spans.
-struct Collector {
-    url: String,
-    heads: Arc<Mutex<Vec<String>>>,
-    spans: Arc<Mutex<Vec<Value>>>,
-}
-
-impl Collector {
-    /// Answers with these statuses one after the other, and with the last for ever.
-    fn start(statuses: &'static [u16]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (heads, spans) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-        let (kept_heads, kept_spans) = (Arc::clone(&heads), Arc::clone(&spans));
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut stream = stream;
-                loop {
-                    let mut head = String::new();
-                    while reader.read_line(&mut head).is_ok_and(|count| count > 2) {}
-                    if head.is_empty() {
-                        break;
-                    }
-                    let head = head.to_lowercase();
-                    let length = head.split("content-length: ").nth(1).unwrap();
-                    let mut body = vec![0; length.lines().next().unwrap().trim().parse().unwrap()];
-                    reader.read_exact(&mut body).unwrap();
-                    let number = kept_heads.lock().unwrap().len();
-                    kept_heads.lock().unwrap().push(head);
-                    let status = statuses[number.min(statuses.len() - 1)];
-                    if status == 200 {
-                        let sent: Value = serde_json::from_slice(&body).unwrap();
-                        let scope = &sent["resourceSpans"][0]["scopeSpans"][0];
-                        kept_spans.lock().unwrap().extend(scope["spans"].as_array().unwrap().clone());
-                    }
-                    write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: 2\r\n\r\n{{}}").unwrap();
-                }
-            }
-        });
-        Self { url, heads, spans }
-    }
-
-    fn config(&self) -> String {
-        format!(
-            "  observability: {{otlp: {{endpoint: '{}', interval: 50ms, headers: {{X-Team: tools}}, credentials: {{X-Key: 'secret:otlp/key'}}}}}}",
-            self.url
-        )
-    }
-
-    fn spans(&self) -> Vec<Value> {
-        self.spans.lock().unwrap().clone()
-    }
-
-    /// The span of a call, by the name of its tool.
-    fn of(&self, tool: &str) -> Option<Value> {
-        let is_tool = |span: &Value| attribute(span, "gen_ai.tool.name").as_deref() == Some(tool);
-        self.spans().into_iter().find(is_tool)
-    }
-}
-
-fn attribute(span: &Value, key: &str) -> Option<String> {
-    let all = span["attributes"].as_array()?;
-    let found = all.iter().find(|attribute| attribute["key"] == key)?;
-    found["value"]["stringValue"].as_str().map(str::to_owned)
-}
 
 #[test]
 fn every_call_is_a_trace_with_its_parts() {

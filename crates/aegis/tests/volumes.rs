@@ -52,6 +52,10 @@ fn an_export_is_made_used_and_ended() {
     assert!(!nfs("nfs-cat", &[&url("/notes/a.txt")]).status.success());
     let again = node.cli(&["volume", "unexport", id]);
     assert_eq!(again.status.code(), Some(2), "{}", text(&again.stderr));
+    let slip = node.cli(&["volume", "export", "--context", "workspace", "--volume", "local/worksapce"]);
+    assert_eq!(slip.status.code(), Some(2));
+    let told = text(&slip.stderr);
+    assert!(told.contains("did you mean `local/workspace`?") && told.contains("aegis volume list"), "{told}");
 
     // Only operators.
     let token = node.make_token("workspace");

@@ -8,11 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     call::Proof,
-    caller::Caller,
+    caller::{Caller, Tier},
+    config::security_context::OPERATOR_CONTEXT,
     id::{ApprovalId, CallId, TenantId, UserId},
     label::{Label, TrustClass},
     outcome::Passed,
     permit::Grant,
+    redact,
     time::Timestamp,
     tool::ToolSpec,
     violation::Violation,
@@ -123,8 +125,15 @@ pub struct Approval {
     /// The name the caller used, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_as: Option<String>,
-    /// Complete and exact: these run, or nothing does.
+    /// Where one open request is shown, complete and exact: these run, or nothing does. In lists, and once it is over,
+    /// as the audit log has them.
     pub arguments: Map<String, Value>,
+    /// Whether these are less than what was asked.
+    #[serde(default)]
+    pub arguments_cut: bool,
+    /// Of all of them, as JSON.
+    #[serde(default)]
+    pub arguments_bytes: u64,
     pub arguments_sha256: String,
     /// Of a signed call: what its signer can't deny.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,6 +184,24 @@ impl Approval {
             == (&caller.tenant, &caller.user, caller.tier, &caller.context, &caller.credential)
     }
 
+    /// As lists show it, and as it is kept once it is over: with what the audit log has of the arguments, and without
+    /// what an approver is shown beside them.
+    #[must_use]
+    pub fn summary(&self) -> Self {
+        let arguments = match self.arguments_cut {
+            true => self.arguments.clone(),
+            false => redact::arguments(&self.arguments),
+        };
+        Self {
+            arguments_cut: self.arguments_cut || arguments != self.arguments,
+            arguments,
+            preview: None,
+            read: Vec::new(),
+            similar: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Without what only approvers may see: the preview shows content that the requester may have no right to read.
     #[must_use]
     pub fn for_requester(mut self) -> Self {
@@ -194,9 +221,24 @@ impl Approval {
             "expiresAt": self.expires,
             "hint": format!(
                 "nothing has run: a person must agree first. Make exactly the same call again later to get its \
-                 result, or look at GET /v1/approvals/{} or `aegis approvals wait {}`",
-                self.id, self.id
+                 result, or look at GET /v1/approvals/{} or `aegis approvals wait {}`{}",
+                self.id,
+                self.id,
+                self.way_out().map_or_else(String::new, |way| format!(". {way}")),
             ),
+        })
+    }
+
+    /// What an operator can do about a request of their own, which nobody but another approver can decide.
+    pub fn way_out(&self) -> Option<String> {
+        let Caller { tier, context, .. } = &self.caller;
+        (*tier == Tier::Operator && context.as_str() == OPERATOR_CONTEXT).then(|| {
+            format!(
+                "You asked as the operator, and whoever asks can't approve: let another approver decide, or take it \
+                 back with `aegis approvals cancel {}` and make the call in an agent's context (`--context NAME`), \
+                 which you may approve",
+                self.id
+            )
         })
     }
 }
@@ -256,8 +298,11 @@ pub struct Standing {
     pub tenant: TenantId,
     pub user: UserId,
     pub tool: String,
-    /// Argument → what its value must be; arguments that are not named may have any value.
+    /// Argument → what its value must be.
     pub arguments: Map<String, Value>,
+    /// Whether arguments that are not named must be absent. Else they may have any value.
+    #[serde(default)]
+    pub only_named: bool,
     /// Whether it also answers questions asked because of what the session has read.
     pub covers_labels: bool,
     pub until: Timestamp,

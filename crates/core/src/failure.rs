@@ -50,6 +50,28 @@ failure_kinds! {
     ConfigUnavailable = "ConfigUnavailable",
 }
 
+impl FailureKind {
+    /// Whether such a failure is told in the node's own words alone: nothing was read, so there is nothing in it to
+    /// distrust. Those that may repeat what a file, a link or another machine says are not.
+    pub fn shows_nothing_read(self) -> bool {
+        matches!(
+            self,
+            Self::NotFound
+                | Self::NotADirectory
+                | Self::IsADirectory
+                | Self::NotARegularFile
+                | Self::FileTooLarge
+                | Self::ReadOnlyVolume
+                | Self::DirectoryNotEmpty
+                | Self::AlreadyExists
+                | Self::InvalidPattern
+                | Self::VolumeQuotaExceeded
+                | Self::UnknownSchemaKey
+                | Self::ConfigUnavailable
+        )
+    }
+}
+
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

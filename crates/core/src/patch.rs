@@ -81,17 +81,20 @@ impl Patch {
         }
         Ok(Self { files })
     }
-
-    /// Every path that the patch reads, makes, changes or removes, as it is written there.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().flat_map(|file| {
-            let new = file.new.as_deref().filter(|new| file.old.as_deref() != Some(new));
-            file.old.as_deref().into_iter().chain(new)
-        })
-    }
 }
 
 impl FilePatch {
+    /// The path or both paths that it reads, makes, changes or removes, as they are written there.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let new = self.new.as_deref().filter(|new| self.old.as_deref() != Some(new));
+        self.old.as_deref().into_iter().chain(new)
+    }
+
+    /// Whether a file is gone from where it was: renamed or deleted.
+    pub fn moves(&self) -> bool {
+        self.old.is_some() && self.old != self.new
+    }
+
     /// The path that the patch is about, for people.
     pub fn path(&self) -> &str {
         self.new.as_deref().or(self.old.as_deref()).unwrap_or_default()

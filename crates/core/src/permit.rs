@@ -2,6 +2,7 @@
 
 use crate::{
     caller::Caller,
+    config::SandboxChoice,
     domain::DomainPattern,
     id::CallId,
     path::PathPrefix,
@@ -18,8 +19,20 @@ pub struct Grant {
     pub paths: Option<Vec<PathPrefix>>,
     /// `None`: any domain that the node's egress rules let out.
     pub domains: Option<Vec<DomainPattern>>,
+    /// Paths that the deny list closes to this tool. The gate has looked at what the call names; where links lead, and
+    /// what a program does, only the route sees.
+    pub denied_paths: Vec<PathPrefix>,
+    /// Of a call that changes something, the paths that the deny list closes to any tool at all. On the way to them only
+    /// directories are made: a link or a file there would decide what others find behind the name.
+    pub guarded_paths: Vec<PathPrefix>,
+    /// No symbolic link is followed: what let the call through speaks of the path as it is written.
+    pub no_links: bool,
     /// Domains that the deny list names for this tool; they win over `domains`.
     pub denied_domains: Vec<DomainPattern>,
+    /// What confines the programs that it runs; `None`: what the node is set to.
+    pub sandbox: Option<SandboxChoice>,
+    /// `None`: any MCP server behind the node.
+    pub servers: Option<Vec<String>>,
     pub max_response_size: Option<u64>,
 }
 
@@ -68,6 +81,11 @@ impl Permit {
     /// Where the call stands in a trace, for whom it asks in turn.
     pub fn place(&self) -> Place {
         Place::of(self.call, self.trace.as_ref())
+    }
+
+    /// What the caller's `tracestate` said.
+    pub fn trace_state(&self) -> Option<&str> {
+        self.trace.as_ref().and_then(TraceContext::state)
     }
 
     pub fn call(&self) -> CallId {

@@ -1,9 +1,16 @@
-//! Durations and sizes as people write them in manifests: `30s`, `1h30m`, `512Mi`, or a bare number.
+//! Durations and sizes as people write them in manifests: `30s`, `1h30m`, `512Mi`, or a bare number. Numbers of things
+//! as people read them.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// `1 record`, `2 records`.
+pub fn counted<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
 
 /// A length of time; a bare integer means seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,6 +135,12 @@ number_or_text!(Size, Size, r"^[0-9]+\s*([KMGT]iB?|B)?$", "a size such as 512Mi,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_no_things() {
+        let texts = [counted(0_u64, "record"), counted(1_usize, "record"), counted(2_u32, "signed head")];
+        assert_eq!(texts, ["0 records", "1 record", "2 signed heads"]);
+    }
 
     #[test]
     fn durations() {

@@ -43,6 +43,9 @@ impl Route {
 #[serde(rename_all = "snake_case")]
 pub enum Mutability {
     ReadOnly,
+    /// So says whoever offers it, and nobody here vouches for that: a read to policies and people, and recorded as a
+    /// change is.
+    SaidReadOnly,
     /// Adds or changes; what was there is kept or can be had back by the same tool.
     Mutating,
     /// Removes or overwrites.
@@ -51,6 +54,11 @@ pub enum Mutability {
 
 impl Mutability {
     pub fn mutates(self) -> bool {
+        !matches!(self, Self::ReadOnly | Self::SaidReadOnly)
+    }
+
+    /// Whether a call must be on disk before it is made.
+    pub fn wants_intent(self) -> bool {
         self != Self::ReadOnly
     }
 }
@@ -74,7 +82,8 @@ pub enum ApprovalRule {
     },
 }
 
-/// What a policy has to look at before the call: which argument names a path, which a URL, which a program.
+/// What a policy has to look at before the call: which argument names a path, which a URL, which a program,
+/// which a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "target", rename_all = "lowercase")]
 pub enum Target {
@@ -110,6 +119,10 @@ pub enum Target {
     Choice {
         argument: Text,
         programs: Vec<(Text, Text)>,
+    },
+    /// An MCP server behind the node, by its name; all of them when the argument is left out.
+    Server {
+        argument: Text,
     },
 }
 
@@ -183,6 +196,14 @@ impl ToolSpec {
         !self.is_upstream()
             && self.input_schema["properties"].get(DRY_RUN).is_some()
             && arguments.get(DRY_RUN) == Some(&Value::Bool(true))
+    }
+
+    /// Whether a call of it runs a program, which goes where the caller's domains let it.
+    pub fn runs_programs(&self) -> bool {
+        let runs = |target: &Target| {
+            matches!(target, Target::Command { .. } | Target::Program { .. } | Target::Choice { .. })
+        };
+        self.targets.iter().any(runs)
     }
 
     /// Whether an MCP server behind the node offers it.

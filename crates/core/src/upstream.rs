@@ -136,6 +136,9 @@ pub trait Upstreams: Send + Sync {
     /// Ends what runs of the server and starts it anew, with its credentials read again.
     fn restart<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), UpstreamError>>;
 
+    /// Waits until a server that is being started runs, or has failed to.
+    fn started<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()>;
+
     /// Connects to a server as configured, looks at what it offers, and disconnects. Nothing becomes callable by it.
     fn test<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, TestReport>;
 
@@ -175,6 +178,10 @@ impl Upstreams for NoUpstreams {
 
     fn restart<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), UpstreamError>> {
         Box::pin(async move { Err(UpstreamError::Unknown(server.to_owned())) })
+    }
+
+    fn started<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
     }
 
     fn test<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, TestReport> {

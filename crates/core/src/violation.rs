@@ -68,6 +68,10 @@ violation_kinds! {
     InvalidArguments: Contract 422 -32602,
     /// The request itself can't be read.
     MalformedRequest: Contract 400 -32600,
+    /// What the request names is not there.
+    UnknownName: Contract 404 -32602,
+    /// The state of things does not allow it.
+    Conflict: Contract 409 -32600,
     /// The request is larger than the node takes.
     RequestTooLarge: Contract 413 -32600,
     /// No tool of that name is registered.

@@ -215,15 +215,7 @@ pub(crate) fn narrowed(doors: &Doors, mut caller: Caller, headers: &HeaderMap) -
         return Err(Violation::new(ViolationKind::OperatorOnly, "only an operator can choose a context"));
     }
     let context = context.to_str().unwrap_or_default();
-    let contexts = doors.plane.policy().contexts();
-    if contexts.get(context).is_none() {
-        let close = aegis_core::nearest::suggestion(context, contexts.names());
-        return Err(Violation::new(
-            ViolationKind::ToolNotAllowed,
-            format!("the security context `{context}` does not exist{close}"),
-        )
-        .rule("spec.security_contexts"));
-    }
+    doors.plane.policy().contexts().named(context)?;
     if context != caller.context.as_str() {
         caller.context = context.into();
         caller.tier = aegis_core::Tier::User;
@@ -276,10 +268,11 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// What the path names is not there.
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        let violation = Violation::new(ViolationKind::MalformedRequest, message);
-        Self { violation, status: Some(StatusCode::NOT_FOUND) }
+    /// What the request names is not there; `list` is the command that shows what is.
+    pub(crate) fn unknown(message: impl Into<String>, list: &str) -> Self {
+        Violation::new(ViolationKind::UnknownName, message)
+            .hint(format!("`{list}` shows those there are"))
+            .into()
     }
 
     /// Where a violation means something else than elsewhere.

@@ -79,6 +79,7 @@ impl ApprovalGate {
                 && row.user == caller.user
                 && now < row.until
                 && (row.covers_labels || !about_labels)
+                && (!row.only_named || arguments.keys().all(|name| row.arguments.contains_key(name)))
                 && pattern.matches(tool, arguments)
         });
         match settled {
@@ -232,7 +233,7 @@ impl Wanted {
 impl fmt::Display for ArgumentPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (name, wanted)) in self.arguments.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { ", " })?;
+            f.write_str(if index == 0 { "" } else { " and " })?;
             match wanted {
                 Wanted::Equals(value) => write!(f, "{name} is {value}")?,
                 Wanted::Prefix(prefix) => write!(f, "{name} begins with {prefix:?}")?,

@@ -84,6 +84,7 @@ fn row(arguments: Value, covers_labels: bool) -> Standing {
         user: "ann".into(),
         tool: "test.act".into(),
         arguments: object(arguments),
+        only_named: false,
         covers_labels,
         until: Timestamp::from_millis(1000),
         note: None,

@@ -157,7 +157,8 @@ async fn call(client: &Client, tool: &Value, arguments: &Map<String, Value>) -> 
             return Ok(());
         }
     };
-    let headers = parameter_headers(&parameters, arguments);
+    let stateless = client.version().stateless();
+    let headers = if stateless { parameter_headers(&parameters, arguments) } else { Vec::new() };
     ask(client, "tools/call", &json!({"name": name, "arguments": arguments}), name, headers).await
 }
 

@@ -11,6 +11,7 @@ use crate::{
     error::Error,
     handler::{Handler, Progress},
     handshake::{self, Facts, Identity, Preference},
+    hosted::Host,
     http::Endpoint,
     limits::Limits,
     message::{self, Meta},
@@ -99,34 +100,41 @@ impl Client {
         limits: &Limits,
         handler: &Arc<dyn Handler>,
     ) -> Result<Self, Error> {
-        let start = |preference| async move {
-            let shared = stdio::spawn(command, identity, limits, handler)?;
-            let client = Self::over(shared);
-            handshake::run(&client.shared, preference).await?;
-            Ok(client)
-        };
-        let preference = command.preference;
-        match start(preference).await {
-            Err(Error::Closed(reason)) if preference == Preference::Any => {
-                tracing::debug!(%reason, "the server ended at the first question; trying the older greeting");
-                start(Preference::Handshake).await
-            }
-            ended => ended,
-        }
+        let start = || std::future::ready(stdio::spawn(command, identity, limits, handler));
+        Self::greeted(start, command.preference).await
     }
 
-    /// Takes a pair of pipes whose other end someone else looks after.
-    pub async fn on_pipes(
-        input: impl tokio::io::AsyncWrite + Send + Unpin + 'static,
-        output: impl tokio::io::AsyncRead + Send + Unpin + 'static,
+    /// As [`Client::spawn`], with a program that someone else starts and looks after.
+    pub async fn hosted(
+        host: &dyn Host,
         preference: Preference,
         identity: &Identity,
         limits: &Limits,
         handler: &Arc<dyn Handler>,
     ) -> Result<Self, Error> {
-        let client = Self::over(stdio::attach(input, output, identity, limits, handler));
-        handshake::run(&client.shared, preference).await?;
-        Ok(client)
+        let start = || async { Ok(stdio::host(host.start().await?, identity, limits, handler)) };
+        Self::greeted(start, preference).await
+    }
+
+    async fn greeted<S>(start: impl Fn() -> S, preference: Preference) -> Result<Self, Error>
+    where
+        S: Future<Output = Result<Arc<Shared>, Error>>,
+    {
+        let greet = |preference| {
+            let starting = start();
+            async move {
+                let client = Self::over(starting.await?);
+                handshake::run(&client.shared, preference).await?;
+                Ok(client)
+            }
+        };
+        match greet(preference).await {
+            Err(Error::Closed(reason)) if preference == Preference::Any => {
+                tracing::debug!(%reason, "the server ended at the first question; trying the older greeting");
+                greet(Preference::Handshake).await
+            }
+            ended => ended,
+        }
     }
 
     /// Opens an HTTP endpoint, of whichever transport it turns out to have.

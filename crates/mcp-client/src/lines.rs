@@ -57,6 +57,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 self.buffer.clear();
                 self.searched = 0;
                 if *wasted > self.limit.saturating_mul(MOST_WASTE) {
+                    // Whoever reads on all the same hears of it again only after as much more.
+                    *wasted = 0;
                     return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a line without end"));
                 }
             } else if self.buffer.len() > self.limit {
@@ -75,5 +77,29 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 return Ok(None);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_without_end_is_told_of_once_for_so_much_of_it() {
+        let limit = 100;
+        let mut input = vec![b'x'; 20 * PIECE];
+        input.extend_from_slice(b"\nnext\n");
+        let mut lines = Lines::new(&input[..], limit);
+        assert!(matches!(lines.next().await, Ok(Some(Line::Head(head))) if head.len() == HEAD));
+        let mut told = 0;
+        let after = loop {
+            match lines.next().await {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => told += 1,
+                other => break other.unwrap(),
+            }
+            assert!(told <= input.len() / (MOST_WASTE * limit), "it is told without an end");
+        };
+        assert!(matches!(after, Some(Line::Whole(line)) if line == "next"));
+        assert!(lines.next().await.unwrap().is_none());
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     error::Error,
     handler::Handler,
     handshake::Identity,
+    hosted::{Hosted, Keeper},
     limits::Limits,
     lines::{Line, Lines},
     message,
@@ -62,7 +63,7 @@ pub(crate) fn spawn(
     else {
         return Err(failed("it has no pipes".into()));
     };
-    let (shared, reader) = open(input, output, identity, limits, handler, false);
+    let (shared, reader) = open(input, output, identity, limits, handler);
     if let Some(pid) = child.id() {
         let _ = shared.pid.set(pid);
     }
@@ -71,14 +72,19 @@ pub(crate) fn spawn(
     Ok(shared)
 }
 
-pub(crate) fn attach(
-    input: impl AsyncWrite + Send + Unpin + 'static,
-    output: impl AsyncRead + Send + Unpin + 'static,
+/// Takes the pipes of a program that someone else looks after.
+pub(crate) fn host(
+    program: Hosted,
     identity: &Identity,
     limits: &Limits,
     handler: &Arc<dyn Handler>,
 ) -> Arc<Shared> {
-    open(input, output, identity, limits, handler, true).0
+    let Hosted { pid, input, output, complaints, keeper } = program;
+    let (shared, reader) = open(input, output, identity, limits, handler);
+    let _ = shared.pid.set(pid);
+    tokio::spawn(listen(complaints, Arc::clone(&shared)));
+    tokio::spawn(attend(keeper, reader, Arc::clone(&shared)));
+    shared
 }
 
 fn open(
@@ -87,12 +93,11 @@ fn open(
     identity: &Identity,
     limits: &Limits,
     handler: &Arc<dyn Handler>,
-    ends_with_output: bool,
 ) -> (Arc<Shared>, JoinHandle<()>) {
     let (queue, queued) = mpsc::channel(QUEUE);
     let shared = Shared::new(Wire::Pipe(queue), identity.clone(), limits.clone(), Arc::clone(handler));
     tokio::spawn(write(input, queued, Arc::clone(&shared)));
-    let reader = tokio::spawn(read(output, Arc::clone(&shared), ends_with_output));
+    let reader = tokio::spawn(read(output, Arc::clone(&shared)));
     (shared, reader)
 }
 
@@ -129,7 +134,7 @@ async fn write(mut input: impl AsyncWrite + Unpin, mut queued: mpsc::Receiver<By
     }
 }
 
-async fn read(output: impl AsyncRead + Unpin, shared: Arc<Shared>, ends_with_output: bool) {
+async fn read(output: impl AsyncRead + Unpin, shared: Arc<Shared>) {
     let mut lines = Lines::new(output, shared.limits.message);
     loop {
         let line = tokio::select! {
@@ -147,7 +152,6 @@ async fn read(output: impl AsyncRead + Unpin, shared: Arc<Shared>, ends_with_out
                     _ => return shared.end(&Error::TooLarge { limit }),
                 }
             }
-            Ok(None) if ends_with_output => return shared.end(&Error::Closed("its output ended".into())),
             // How it ended is about to be known; then that is the reason.
             Ok(None) => return,
             Err(error) => return shared.end(&Error::protocol(error.to_string())),
@@ -163,7 +167,10 @@ async fn listen(complaints: impl AsyncRead + Unpin, shared: Arc<Shared>) {
             Ok(Some(Line::Whole(line))) => line.to_vec(),
             Ok(Some(Line::Head(head))) => head,
             // A line without end: what follows is read as lines again, since nobody may block the pipe.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tokio::task::consume_budget().await;
+                continue;
+            }
             Ok(None) | Err(_) => return,
         };
         if since.elapsed() >= Duration::from_secs(1) {
@@ -224,6 +231,27 @@ async fn tend(mut child: Child, mut reader: JoinHandle<()>, shared: Arc<Shared>)
     if went {
         shared.end(&Error::Closed(how(ended).into()));
     }
+    shared.gone.cancel();
+}
+
+/// As [`tend`], where somebody else knows the program.
+async fn attend(keeper: Keeper, mut reader: JoinHandle<()>, shared: Arc<Shared>) {
+    let mut kept = keeper(shared.stopping.clone());
+    let how = tokio::select! {
+        how = &mut kept => {
+            // What it wrote before it went is still in the pipe.
+            let _ = tokio::time::timeout(LAST_WORDS, &mut reader).await;
+            how
+        }
+        _ = &mut reader => match tokio::time::timeout(LAST_WORDS, &mut kept).await {
+            Ok(how) => how,
+            Err(_) => {
+                shared.end(&Error::Closed("it closed its output".into()));
+                kept.await
+            }
+        },
+    };
+    shared.end(&Error::Closed(how.into()));
     shared.gone.cancel();
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use aegis_core::{
     Approval, Caller, Event, Gate, GateVerdict, Grant, Label, Outcome, Permit, ToolSpec, Violation,
-    ViolationKind, event::EventName, id::CallId, progress::Listener, record::CallResult, tool::Route,
+    ViolationKind, event::EventName, id::CallId, progress::Listener, record::CallResult,
 };
 use aegis_stores::audit::AuditError;
 use futures::FutureExt;
@@ -96,7 +96,9 @@ impl Plane {
                 Some(granted)
                     if decision.version == admission.version && decision.labels == admission.labels =>
                 {
+                    let no_links = admission.granted.grant.no_links;
                     admission.granted = granted;
+                    admission.granted.grant.no_links = no_links;
                 }
                 Some(_) => return stopped(draft, changed_meanwhile(), answer),
                 None => return stopped(draft, objection(decision.verdict), answer),
@@ -118,9 +120,9 @@ impl Plane {
 
         let mutates = tool.mutability.mutates();
         let approved = draft.approval().is_some();
-        // What can't be recorded does not run. What leaves the node is an effect too, so it is written down first;
-        // and so is what a person agreed to, since the intent is what uses the approval up.
-        let recordable = if wants_intent(&tool) || approved {
+        // What can't be recorded does not run. A change is written down before it is made; and so is what a person
+        // agreed to, since the intent is what uses the approval up.
+        let recordable = if tool.mutability.wants_intent() || approved {
             self.audit().record_durable(&draft.intent()).await.map(drop)
         } else {
             self.audit().health()
@@ -136,7 +138,8 @@ impl Plane {
         let from = Instant::now();
         let (carried, answer) =
             under_deadline(route, self.limits.call_timeout.0, mutates, &cancel, answer).await;
-        draft.carried(tool.route, from);
+        let server = served_by(&tool, &carried);
+        draft.carried(tool.route, server, from, self.meters());
         drop(charge);
         let result = self.conclude(&caller, &tool, draft, carried, largest).await;
         Carried::Ended(Box::new(result), answer)
@@ -173,7 +176,7 @@ impl Plane {
         };
         let (entry, took) = draft.finish(recorded.clone(), label);
         self.meters().finished(&tool.name, &recorded, took);
-        let written = if wants_intent(tool) || approved || self.durable_reads {
+        let written = if tool.mutability.wants_intent() || approved || self.durable_reads {
             self.audit().record_durable(&entry).await.map(drop)
         } else {
             self.audit().record(&entry).await
@@ -189,7 +192,7 @@ impl Plane {
                 ViolationKind::InternalError,
                 format!("the call ran, and its outcome can't be recorded: {error}"),
             )
-            .hint("a change it was to make may have been made; its intent is in the audit log"));
+            .hint("a change it was to make may have been made; of changes the audit log has the intent"));
         }
         // Who asked for an approved call reads the answer later, when it is delivered.
         if approved { result } else { self.remembered(caller, result).await }
@@ -211,6 +214,12 @@ impl Plane {
             .hint("a change it was to make has been made; `aegis doctor` looks at the disk")),
         }
     }
+}
+
+/// The MCP server that a call went to, by the name that the configuration has for it.
+fn served_by<'a>(tool: &'a ToolSpec, carried: &'a Result<Outcome, Violation>) -> Option<&'a str> {
+    let answered = carried.as_ref().ok().and_then(|outcome| outcome.label.source.strip_prefix("mcp:"));
+    answered.or_else(|| tool.label.source.strip_prefix("mcp:"))
 }
 
 /// How a command that the call ran has ended.
@@ -252,10 +261,6 @@ fn changed_meanwhile() -> Violation {
     Violation::new(ViolationKind::Overloaded, "the rules changed while the call waited for its turn")
         .hint("make the call again")
         .retry_after(1)
-}
-
-pub(crate) fn wants_intent(tool: &ToolSpec) -> bool {
-    tool.mutability.mutates() || tool.route == Route::Upstream
 }
 
 /// Runs a route until it ends, the caller leaves, or its time is up. A route that only reads is dropped then; one

@@ -31,12 +31,40 @@ pub enum ContextError {
     NotApplied(ContextName),
     #[error("the context is called `{found}` and the address says `{wanted}`")]
     OtherName { found: ContextName, wanted: String },
+    #[error("the context `{name}` is no longer what was read: {}", now_at(.found.as_ref()))]
+    Moved { name: ContextName, found: Option<ContextVersion> },
     #[error("the applied context `{name}` in the registry can't be read: {source}")]
     Stored { name: ContextName, source: serde_json::Error },
     #[error(transparent)]
     Registry(#[from] RegistryError),
     #[error("the audit log can't be written: {0}")]
     Unrecordable(#[from] AuditError),
+}
+
+fn now_at(found: Option<&ContextVersion>) -> String {
+    match found {
+        Some(version) => format!("it is {version} now"),
+        None => "there is none any more".to_owned(),
+    }
+}
+
+/// What a context is meant to replace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Over {
+    Anything,
+    /// There must be none of its name.
+    Nothing,
+    Version(ContextVersion),
+}
+
+impl Over {
+    fn allows(&self, found: Option<&ContextVersion>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Nothing => found.is_none(),
+            Self::Version(version) => found == Some(version),
+        }
+    }
 }
 
 /// Where a context comes from.
@@ -199,17 +227,22 @@ impl Contexts {
         })
     }
 
-    /// Puts a context in force in the place of the one of its name.
-    pub async fn apply(&self, context: SecurityContext, operator: &Caller) -> Result<Changed, ContextError> {
+    /// Puts a context in force in the place of the one of its name, if that is the one it was made from.
+    pub async fn apply(
+        &self,
+        context: SecurityContext,
+        over: &Over,
+        operator: &Caller,
+    ) -> Result<Changed, ContextError> {
         let mut layers = self.layers.lock().await;
         changeable(&layers, &context.name)?;
         let old = layers.in_force().into_iter().find(|found| found.name == context.name);
+        let old = old.map(|found| found.version);
+        if !over.allows(old.as_ref()) {
+            return Err(ContextError::Moved { name: context.name, found: old });
+        }
         let new = version_of(&context);
-        let changed = Changed {
-            name: context.name.clone(),
-            old: old.map(|found| found.version),
-            new: Some(new.clone()),
-        };
+        let changed = Changed { name: context.name.clone(), old, new: Some(new.clone()) };
         if !changed.is_change() {
             return Ok(changed);
         }

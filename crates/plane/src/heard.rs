@@ -13,6 +13,16 @@ use serde_json::Value;
 
 use crate::pipeline::Plane;
 
+/// Under which name an event is an entry of the log: where a program went is no part of any arguments, and must be known
+/// later all the same.
+pub(crate) fn recorded_as(event: EventName) -> Option<&'static str> {
+    match event {
+        EventName::EgressConnected => Some("egress-connected"),
+        EventName::EgressRefused => Some("egress-refused"),
+        _ => None,
+    }
+}
+
 pub(crate) struct Heard<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) caller: &'a Caller,
@@ -28,13 +38,7 @@ impl Listener for Heard<'_> {
     }
 
     fn event(&self, event: Event) {
-        // Where a program went is no part of its call's arguments, and must be known later all the same.
-        let action = match event.name {
-            EventName::EgressConnected => Some("egress-connected"),
-            EventName::EgressRefused => Some("egress-refused"),
-            _ => None,
-        };
-        if let Some(action) = action {
+        if let Some(action) = recorded_as(event.name) {
             let mut detail = event.detail.clone();
             detail.insert("call".into(), self.call.to_string().into());
             let caller = Some(self.caller.clone());

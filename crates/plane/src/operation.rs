@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     admission::Admission,
-    carry_out::{DECISION_STALE, permit, wants_intent},
+    carry_out::{DECISION_STALE, permit},
     pipeline::{Plane, objection, unrecordable},
     record::Draft,
 };
@@ -135,7 +135,7 @@ impl Plane {
             Ok(permit) => permit,
             Err(violation) => return Err(self.turn_away(draft, violation).await),
         };
-        let recordable = if wants_intent(&tool) {
+        let recordable = if tool.mutability.wants_intent() {
             self.audit().record_durable(&draft.intent()).await.map(drop)
         } else {
             self.audit().health()
@@ -194,7 +194,7 @@ impl Plane {
         };
         let (entry, took) = draft.finish(result.clone(), Some(tool.label.clone()));
         self.meters().finished(&tool.name, &result, took);
-        let written = if wants_intent(&tool) || self.durable_reads {
+        let written = if tool.mutability.wants_intent() || self.durable_reads {
             self.audit().record_durable(&entry).await.map(drop)
         } else {
             self.audit().record(&entry).await

@@ -200,7 +200,7 @@ impl Plane {
             return Err(deny(draft, verdicts, Gate::Catalog, self.no_such_tool(&caller, &call.tool)));
         };
         verdicts.push(GateVerdict::pass(Gate::Catalog));
-        draft.passed(Gate::Catalog);
+        draft.passed(Gate::Catalog, &self.meters);
         self.meters.know(&tool);
         let asked_as = (call.tool != tool.name).then(|| call.tool.clone());
         draft.tool(&tool.name, asked_as.clone());
@@ -218,12 +218,12 @@ impl Plane {
             return Err(deny(draft, verdicts, Gate::Arguments, violation));
         }
         verdicts.push(GateVerdict::pass(Gate::Arguments));
-        draft.passed(Gate::Arguments);
+        draft.passed(Gate::Arguments, &self.meters);
 
         let decision = self.policy.decide(&caller, &tool, &arguments);
-        draft.passed(Gate::Policy);
+        draft.passed(Gate::Policy, &self.meters);
         verdicts.push(decision.verdict.clone());
-        let Some(granted) = decision.granted else {
+        let Some(mut granted) = decision.granted else {
             draft.asked(&arguments);
             draft.verdicts(verdicts);
             return Err(objection(decision.verdict));
@@ -237,6 +237,8 @@ impl Plane {
             }
             approval::Answer::Settled(standing) => {
                 verdicts.push(GateVerdict::pass(Gate::Approval).by(standing));
+                // Nobody has looked at this call, and what the standing word covers are paths as they are written.
+                granted.grant.no_links = true;
                 Vec::new()
             }
             approval::Answer::Ask(asks) => asks,
@@ -254,7 +256,7 @@ impl Plane {
             version: decision.version,
             decided: Instant::now(),
         };
-        draft.passed(Gate::Approval);
+        draft.passed(Gate::Approval, &self.meters);
         draft.admitted(&admission);
         Ok(admission)
     }
@@ -310,12 +312,9 @@ impl Plane {
             let withheld = format!("`{shown}` can't be called: {reason}");
             return Violation::new(ViolationKind::ToolQuarantined, withheld);
         }
-        let violation =
-            Violation::new(ViolationKind::ToolNotFound, format!("there is no tool called `{shown}`"));
-        match close {
-            Some(tool) => violation.hint(format!("did you mean `{}`?", tool.name)),
-            None => violation.hint("`tools/list` or `aegis tools list` shows what there is"),
-        }
+        let close = close.map_or_else(String::new, |tool| format!("; did you mean `{}`?", tool.name));
+        Violation::new(ViolationKind::ToolNotFound, format!("there is no tool called `{shown}`{close}"))
+            .hint("`tools/list` or `aegis tools list` shows what there is")
     }
 }
 

@@ -16,7 +16,7 @@ use aegis_core::{
 };
 use serde_json::{Map, Value};
 
-use crate::admission::Admission;
+use crate::{admission::Admission, meters::Meters};
 
 /// Names of tools come from callers until the catalog knows them.
 const LONGEST_NAME: usize = 128;
@@ -30,6 +30,8 @@ pub(crate) struct Draft {
     record: CallRecord,
     spans: Arc<dyn Spans>,
     context: Option<TraceContext>,
+    /// Where the last part ended.
+    reached: Duration,
     /// What took how long; empty when nobody traces.
     parts: Vec<Timed>,
 }
@@ -40,6 +42,7 @@ impl Draft {
             started: Instant::now(),
             spans: Arc::clone(spans),
             context: call.trace.clone(),
+            reached: Duration::ZERO,
             parts: Vec::new(),
             record: CallRecord {
                 time: Timestamp::now(),
@@ -88,18 +91,22 @@ impl Draft {
     }
 
     /// A gate is done, and began where the part before it ended.
-    pub(crate) fn passed(&mut self, gate: Gate) {
+    pub(crate) fn passed(&mut self, gate: Gate, meters: &Meters) {
+        let (from, to) = (self.reached, self.started.elapsed());
+        self.reached = to;
+        meters.gate(gate, to.saturating_sub(from));
         if self.spans.is_on() {
-            let from = self.parts.last().map_or(Duration::ZERO, |before| before.to);
-            self.parts.push(Timed { part: Part::Gate(gate), from, to: self.started.elapsed() });
+            self.parts.push(Timed { part: Part::Gate(gate), from, to });
         }
     }
 
-    /// The route is done, and began then.
-    pub(crate) fn carried(&mut self, route: Route, from: Instant) {
+    /// The route is done, and began then. `server` is the MCP server that it led to.
+    pub(crate) fn carried(&mut self, route: Route, server: Option<&str>, from: Instant, meters: &Meters) {
+        let (from, to) = (from.saturating_duration_since(self.started), self.started.elapsed());
+        self.reached = to;
+        meters.route(route, server, to.saturating_sub(from));
         if self.spans.is_on() {
-            let from = from.saturating_duration_since(self.started);
-            self.parts.push(Timed { part: Part::Route(route), from, to: self.started.elapsed() });
+            self.parts.push(Timed { part: Part::Route(route), from, to });
         }
     }
 
@@ -207,7 +214,7 @@ pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
         caller: approval.caller.clone(),
         tool: approval.tool.clone(),
         asked_as: approval.asked_as.clone(),
-        arguments: redact::arguments(&approval.arguments),
+        arguments: approval.summary().arguments,
         arguments_sha256: approval.arguments_sha256.clone(),
         verdicts,
         result: refused(violation),

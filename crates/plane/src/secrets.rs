@@ -33,6 +33,8 @@ pub struct Changed {
     pub used_by: Vec<String>,
     /// Those of them that were started anew to get it.
     pub restarted: Vec<String>,
+    /// Whether it is another than before.
+    pub changed: bool,
 }
 
 #[derive(Debug)]
@@ -72,8 +74,37 @@ impl Secrets {
         Ok(self.noticed(stored).await)
     }
 
-    /// Gives a secret another value; programs that hold it start anew.
+    /// Gives a secret another value; programs that hold it start anew. The same value again changes nothing.
     pub async fn rotate(&self, new: NewSecret, operator: &Caller) -> Result<Changed, SecretsError> {
+        match self.same(&new).await {
+            Some(stored) if stored.expires == new.expires => Ok(self.unchanged(stored).await),
+            _ => self.replace(new, operator).await,
+        }
+    }
+
+    /// As [`Secrets::rotate`], but it is good for as long as it was before, unless that is over.
+    pub async fn renew(&self, new: NewSecret, operator: &Caller) -> Result<Changed, SecretsError> {
+        if let Some(stored) = self.same(&new).await {
+            return Ok(self.unchanged(stored).await);
+        }
+        let known = self.registry.secrets(Some(&new.tenant), usize::MAX).await?;
+        let before = known.into_iter().find(|secret| secret.name == new.name);
+        let expires = before.and_then(|secret| secret.expires).filter(|expires| *expires > Timestamp::now());
+        self.replace(NewSecret { expires, ..new }, operator).await
+    }
+
+    /// What is stored, where it has this value. One that can't be opened is what a new value mends.
+    async fn same(&self, new: &NewSecret) -> Option<StoredSecret> {
+        let (stored, value) = self.registry.secret(&new.tenant, &new.name).await.ok()??;
+        (value.expose() == new.value.expose()).then_some(stored)
+    }
+
+    async fn unchanged(&self, secret: StoredSecret) -> Changed {
+        let used_by = self.used_by(&secret.name).await;
+        Changed { secret, used_by, restarted: Vec::new(), changed: false }
+    }
+
+    async fn replace(&self, new: NewSecret, operator: &Caller) -> Result<Changed, SecretsError> {
         // The old value can't be brought back, so the record comes first.
         let about = json!({"tenant": new.tenant, "name": new.name, "expires": new.expires});
         self.record("secret-rotated", about, operator).await?;
@@ -114,7 +145,12 @@ impl Secrets {
                 }
             }
         }
-        Changed { secret, used_by: holders.into_iter().map(|(server, _)| server).collect(), restarted }
+        Changed {
+            secret,
+            used_by: holders.into_iter().map(|(server, _)| server).collect(),
+            restarted,
+            changed: true,
+        }
     }
 
     async fn record(&self, action: &str, about: Value, operator: &Caller) -> Result<(), SecretsError> {

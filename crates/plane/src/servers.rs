@@ -1,7 +1,9 @@
 //! The MCP servers of a running node: those of the configuration file, and those that an operator added. The file
 //! wins, so that the two never fight over a name.
 
+mod journal;
 mod layers;
+mod proposals;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,17 +12,19 @@ use aegis_core::{
     config::{McpServer, ToolPattern, upstream::check_added},
     nearest::suggestion,
     record::{Entry, NodeRecord},
-    upstream::{Definition, LogLine, ServerStatus, ServerTool, TestReport, UpstreamError, Upstreams},
+    upstream::{LogLine, ServerStatus, ServerTool, TestReport, UpstreamError, Upstreams},
 };
 use aegis_stores::{
     audit::{AuditError, AuditLog},
-    registry::{AddedServer, Pin, PinState, Registry, RegistryError},
+    registry::{AddedServer, Pin, Registry, RegistryError},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
+pub use self::journal::Journal;
 pub use self::layers::{Configured, ServerLayers, ServerSource};
+pub use self::proposals::Proposal;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -53,18 +57,13 @@ pub struct Server {
     pub status: Option<ServerStatus>,
 }
 
-/// A definition that waits for a decision, beside the one it would replace.
-#[derive(Debug, Clone, Serialize)]
-pub struct Proposal {
-    pub tool: String,
-    /// Of the proposed one: what a decision is about.
-    pub digest: String,
-    pub seen: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accepted: Option<Value>,
-    pub proposed: Value,
-    /// Line by line.
-    pub diff: String,
+/// What became of a server that was put there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    Added,
+    Updated,
+    Unchanged,
 }
 
 /// Changes servers, one change at a time: recorded, stored, then in force.
@@ -134,15 +133,41 @@ impl Servers {
 
     /// Adds a server and starts it.
     pub async fn add(&self, server: McpServer, operator: &Caller) -> Result<Server, ServerError> {
-        let mut layers = self.layers.lock().await;
-        let there = layers.servers();
+        let layers = self.layers.lock().await;
+        if !layers.in_file(&server.name) && layers.added(&server.name).is_some() {
+            return Err(ServerError::Taken(server.name));
+        }
+        self.install(layers, server, Change::Added, operator).await
+    }
+
+    /// Adds a server, or puts it in the place of the added one of its name. One that is there already, as it is, notices
+    /// nothing.
+    pub async fn put(&self, server: McpServer, operator: &Caller) -> Result<(Server, Change), ServerError> {
+        let layers = self.layers.lock().await;
+        let change = match layers.configured().into_iter().find(|one| one.server.name == server.name) {
+            Some(same) if same.server == server => {
+                drop(layers);
+                return Ok((self.show(&server.name).await?, Change::Unchanged));
+            }
+            Some(_) => Change::Updated,
+            None => Change::Added,
+        };
+        Ok((self.install(layers, server, change, operator).await?, change))
+    }
+
+    async fn install(
+        &self,
+        mut layers: MutexGuard<'_, ServerLayers>,
+        server: McpServer,
+        change: Change,
+        operator: &Caller,
+    ) -> Result<Server, ServerError> {
         if layers.in_file(&server.name) {
             return Err(ServerError::InFile { place: layers.place(), name: server.name });
         }
-        if there.iter().any(|other| other.name == server.name) {
-            return Err(ServerError::Taken(server.name));
-        }
-        check_added(&there, &server).map_err(ServerError::Invalid)?;
+        let mut others = layers.servers();
+        others.retain(|other| other.name != server.name);
+        check_added(&others, &server).map_err(ServerError::Invalid)?;
         let name = server.name.clone();
         let row = AddedServer {
             name: name.clone(),
@@ -152,8 +177,10 @@ impl Servers {
             added_by: operator.user.clone(),
         };
         let config = serde_json::to_value(&server).unwrap_or_default();
-        self.record("upstream-added", &name, [("config", config)], operator).await?;
+        let action = if change == Change::Updated { "upstream-changed" } else { "upstream-added" };
+        self.record(action, &name, [("config", config)], operator).await?;
         self.registry.add_server(row.clone()).await?;
+        layers.remove(&name);
         layers.add(row, server);
         self.live.replace(layers.servers()).await;
         drop(layers);
@@ -185,10 +212,12 @@ impl Servers {
         self.live.replace(layers.servers()).await;
     }
 
+    /// Starts a server anew, and waits for what comes of it.
     pub async fn restart(&self, name: &str, operator: &Caller) -> Result<Server, ServerError> {
         self.show(name).await?;
         self.record("upstream-restarted", name, [], operator).await?;
         self.live.restart(name).await?;
+        self.live.started(name).await;
         self.show(name).await
     }
 
@@ -208,16 +237,16 @@ impl Servers {
         Ok(self.live.logs(name, limit).unwrap_or_default())
     }
 
-    /// What waits for a decision.
+    /// What waits for a decision, and what was rejected of tools of which nothing waits: the last, if nothing was accepted
+    /// since, and all where the server offers something else than what was accepted.
     pub async fn proposals(&self, name: &str) -> Result<Vec<Proposal>, ServerError> {
         self.show(name).await?;
-        let pins = self.registry.pins(name, false).await?;
-        let accepted = |tool: &str| {
-            let mut of_tool = pins.iter().filter(|pin| pin.definition.tool == tool);
-            of_tool.find(|pin| pin.state == PinState::Accepted).map(|pin| &pin.definition)
-        };
-        let proposed = pins.iter().filter(|pin| pin.state == PinState::Proposed);
-        Ok(proposed.map(|pin| proposal(pin, accepted(&pin.definition.tool))).collect())
+        let pins = self.registry.pins(name, true).await?;
+        let tools = self.live.tools(name).into_iter();
+        let withheld = tools.filter(|tool| tool.withheld.is_some()).map(|tool| tool.tool).collect();
+        // Thousands of definitions take a while to compare.
+        let compared = tokio::task::spawn_blocking(move || proposals::open(&pins, &withheld));
+        Ok(compared.await.map_err(|error| UpstreamError::Failed(error.to_string()))?)
     }
 
     /// Every definition that is remembered of a server.
@@ -226,7 +255,8 @@ impl Servers {
         Ok(self.registry.pins(name, true).await?)
     }
 
-    /// Accepts or rejects what waits: these tools, each of this digest if one is given, or all when none is named.
+    /// Accepts or rejects what waits: these tools, each of this digest if one is given, or all when none is named. What
+    /// was rejected is accepted after all when its tool is named; once another was accepted since, only by its digest.
     pub async fn decide(
         &self,
         name: &str,
@@ -234,18 +264,8 @@ impl Servers {
         accept: bool,
         operator: &Caller,
     ) -> Result<Vec<Pin>, ServerError> {
-        let waiting = self.proposals(name).await?;
-        let meant: Vec<(String, Option<String>)> = waiting
-            .iter()
-            .filter(|one| {
-                tools.is_empty()
-                    || tools.iter().any(|(tool, digest)| {
-                        *tool == one.tool && digest.as_ref().is_none_or(|digest| *digest == one.digest)
-                    })
-            })
-            // With the digest that is recorded: what comes in between is not what was decided.
-            .map(|one| (one.tool.clone(), Some(one.digest.clone())))
-            .collect();
+        let pins = self.pins(name).await?;
+        let meant = proposals::meant(&pins, &tools, accept);
         if meant.is_empty() {
             return Err(ServerError::NothingProposed(name.to_owned()));
         }
@@ -295,20 +315,4 @@ impl Servers {
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> ServerError {
     ServerError::Unknown { name: name.to_owned(), close: suggestion(name, known) }
-}
-
-fn proposal(pin: &Pin, accepted: Option<&Definition>) -> Proposal {
-    let value = |definition: &Definition| serde_json::from_str(&definition.text).unwrap_or_default();
-    let before = accepted.map(Definition::readable).unwrap_or_default();
-    let patch = diffy::create_patch(&before, &pin.definition.readable()).to_string();
-    // The first two lines name the texts, which have better names.
-    let diff = patch.lines().skip(2).collect::<Vec<_>>().join("\n");
-    Proposal {
-        tool: pin.definition.tool.clone(),
-        digest: pin.definition.digest.clone(),
-        seen: pin.seen,
-        accepted: accepted.map(value),
-        proposed: value(&pin.definition),
-        diff,
-    }
 }

@@ -97,6 +97,7 @@ fn stage(limits: LimitsConfig) -> Stage {
     let data = DataDir::open(dir.path().join("data")).unwrap();
     let catalog = Catalog::default()
         .with(Actor { name: "test.look", mutability: Mutability::ReadOnly })
+        .with(Actor { name: "test.claim", mutability: Mutability::SaidReadOnly })
         .with(Actor { name: "test.change", mutability: Mutability::Mutating });
     let plane = Plane::new(Parts {
         catalog: Arc::new(catalog),
@@ -161,21 +162,21 @@ impl Stage {
 
     /// The records of all calls, oldest first.
     async fn records(self) -> Vec<CallRecord> {
+        let call = |entry| match entry {
+            Entry::Call(record) => Some(*record),
+            _ => None,
+        };
+        self.entries(Kind::Call).await.into_iter().filter_map(call).collect()
+    }
+
+    /// Oldest first.
+    async fn entries(self, kind: Kind) -> Vec<Entry> {
         self.plane.drain().await;
         self.plane.close().await;
         let reader = LogReader::open(&self.data.audit_database()).unwrap();
-        let filter = Filter { kind: Some(Kind::Call), ..Filter::default() };
-        let mut found: Vec<CallRecord> = reader
-            .tail(&filter, 1000)
-            .unwrap()
-            .into_iter()
-            .filter_map(|stored| match stored.entry.unwrap() {
-                Entry::Call(record) => Some(*record),
-                _ => None,
-            })
-            .collect();
-        found.reverse();
-        found
+        let filter = Filter { kind: Some(kind), ..Filter::default() };
+        let found = reader.tail(&filter, 1000).unwrap();
+        found.into_iter().rev().map(|stored| stored.entry.unwrap()).collect()
     }
 }
 
@@ -197,6 +198,23 @@ async fn a_panic_is_an_outcome() {
     let kinds: Vec<String> = stage.records().await.iter().map(failed_as).collect();
     assert_eq!(kinds[..2], ["InternalError", "InternalError"]);
     assert_eq!(kinds.len(), 3);
+}
+
+#[tokio::test]
+async fn a_change_and_what_is_only_said_to_be_none_are_written_down_first() {
+    let stage = stage(LimitsConfig::default());
+    for tool in ["test.look", "test.claim", "test.change"] {
+        stage.call(tool, "fine").await.unwrap();
+    }
+    let intents = stage.entries(Kind::Intent).await;
+    let tools: Vec<&str> = intents
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Intent(intent) => Some(intent.tool.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tools, ["test.claim", "test.change"]);
 }
 
 #[tokio::test]

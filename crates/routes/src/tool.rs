@@ -223,7 +223,8 @@ impl<T: Tool> AnyTool for T {
                     value: Value::Object(T::failure(&spec.name, &arguments, &failure)),
                     structured: None,
                     failure: Some(failure.kind),
-                    label,
+                    // A session is not held to have read what it tried to and could not.
+                    label: if failure.kind.shows_nothing_read() { Label::node() } else { label },
                     events,
                     passed: None,
                 },

@@ -31,8 +31,8 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Where it starts, as seen inside.
     pub cwd: PathBuf,
-    /// What it reads from its standard input; `None` is `/dev/null`.
-    pub stdin: Option<Vec<u8>>,
+    /// What it reads from its standard input.
+    pub stdin: Input,
     /// What of the host it sees besides the system directories.
     pub mounts: Vec<Mount>,
     /// What it reaches.
@@ -41,6 +41,24 @@ pub struct Launch {
     pub limits: Limits,
     /// An OCI image, for backends that have images.
     pub image: Option<String>,
+}
+
+/// What a program reads from its standard input.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Input {
+    /// `/dev/null`.
+    #[default]
+    Nothing,
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// What is written to [`Running::stdin`](crate::Running::stdin), until that is dropped.
+    Pipe,
+}
+
+impl From<Option<Vec<u8>>> for Input {
+    fn from(bytes: Option<Vec<u8>>) -> Self {
+        bytes.map_or(Self::Nothing, Self::Bytes)
+    }
 }
 
 /// A directory or file of the host at a place inside.
@@ -85,7 +103,7 @@ pub struct Limits {
     pub processes: u32,
     /// Cores, in fractions; needs a cpu cgroup.
     pub cpu: f64,
-    /// Wall-clock time until everything is killed.
+    /// Wall-clock time until everything is killed; `Duration::MAX` is without end.
     pub wall: Duration,
     /// Bytes of the largest file a program may write.
     pub file_size: u64,
@@ -117,7 +135,7 @@ impl Launch {
             args: Vec::new(),
             env: Vec::new(),
             cwd: PathBuf::from("/"),
-            stdin: None,
+            stdin: Input::Nothing,
             mounts: Vec::new(),
             network: Network::None,
             limits: Limits::default(),

@@ -169,6 +169,8 @@ pub type Census = Box<dyn FnOnce() -> Vec<ProcessInfo> + Send>;
 pub struct Running {
     /// Which one.
     pub id: SandboxId,
+    /// With [`Input::Pipe`](crate::Input::Pipe): what the program reads; dropping it is the end of its input.
+    pub stdin: Option<pipe::Sender>,
     /// What the program writes; take it to read it elsewhere. Ends when every process inside is gone or has closed it.
     pub stdout: Option<pipe::Receiver>,
     /// What it complains.
@@ -183,12 +185,13 @@ impl Running {
     /// Puts a running sandbox together; for backends.
     pub fn new(
         pid: u32,
+        stdin: Option<pipe::Sender>,
         stdout: pipe::Receiver,
         stderr: pipe::Receiver,
         proxy: Option<TcpListener>,
         control: Box<dyn Control>,
     ) -> Self {
-        Self { id: SandboxId::new(), stdout: Some(stdout), stderr: Some(stderr), proxy, pid, control }
+        Self { id: SandboxId::new(), stdin, stdout: Some(stdout), stderr: Some(stderr), proxy, pid, control }
     }
 
     /// The host's number of the sandbox's first process.

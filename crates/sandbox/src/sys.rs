@@ -62,6 +62,29 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
         .map(drop)
 }
 
+/// The same, one by one, for kernels that can't do it at once (before Linux 5.11) and filters that forbid it. Only before
+/// there are threads: what they open meanwhile is missed.
+pub(crate) fn close_each_on_exec_from(first: RawFd) -> io::Result<()> {
+    let open = std::fs::read_dir("/proc/self/fd")?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(RawFd::MAX)))
+        .collect::<io::Result<Vec<RawFd>>>()?;
+    for number in open.into_iter().filter(|number| *number >= first) {
+        // SAFETY: asks for and sets a flag of a number; nothing is closed now.
+        let marked = checked(unsafe { libc::fcntl(number, libc::F_GETFD) }.into()).and_then(|flags| {
+            let flags = libc::c_int::try_from(flags).unwrap_or_default() | libc::FD_CLOEXEC;
+            // SAFETY: as above.
+            checked(unsafe { libc::fcntl(number, libc::F_SETFD, flags) }.into())
+        });
+        match marked {
+            Ok(_) => {}
+            // The one that listed them is closed by now.
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Makes `number` a copy of a descriptor; what was there is closed.
 pub(crate) fn place(descriptor: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: only used for the standard streams, which no owner in the stage holds.
@@ -296,4 +319,23 @@ pub(crate) fn execute(program: &CString, argv: &[CString], env: &[CString]) -> i
 pub(crate) fn watch(descriptor: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: the shared owner keeps this one descriptor open, and at the same number, for as long as it is registered.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{FdFlags, dup, fcntl_getfd};
+
+    use super::*;
+
+    #[test]
+    fn descriptors_are_marked_one_by_one_as_well_as_at_once() {
+        let directory = std::fs::File::open("/").unwrap();
+        let ways: [fn() -> io::Result<()>; 2] = [|| close_on_exec_from(3), || close_each_on_exec_from(3)];
+        for mark in ways {
+            let inherited = dup(&directory).unwrap();
+            assert_eq!(fcntl_getfd(&inherited).unwrap(), FdFlags::empty());
+            mark().unwrap();
+            assert_eq!(fcntl_getfd(&inherited).unwrap(), FdFlags::CLOEXEC);
+        }
+    }
 }

@@ -12,7 +12,8 @@ mod image;
 
 use std::{io::BufRead, path::Path, process::Command, time::Duration};
 
-use aegis_sandbox::{Access, Backend, Exit, Floor, Launch, Layer, Oci, OciSettings, SandboxError};
+use aegis_sandbox::{Access, Backend, Exit, Floor, Input, Launch, Layer, Oci, OciSettings, SandboxError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::{directory, mount, run, says, sh, try_run, until};
 
@@ -255,6 +256,26 @@ async fn nothing_is_left() {
     assert!(!mounts.contains(settings.state.to_str().unwrap()), "{mounts}");
     until("its containers are gone", || store.containers(&settings.state).is_empty()).await;
     drop(backend);
+    until("its directory is empty", || std::fs::read_dir(&settings.state).unwrap().count() == 0).await;
+}
+
+/// A backend that its node has let go of is no dead node: the next one leaves its containers alone.
+#[tokio::test]
+async fn a_container_outlives_its_backend() {
+    let place = directory();
+    let Some(settings) = settings_below(place.path()) else { return };
+    let Some(backend) = holding(&settings) else { return };
+    let mut launch = sh("read -r line; echo \"heard $line\"");
+    launch.stdin = Input::Pipe;
+    let mut running = backend.launch(launch).await.unwrap();
+    let (mut input, mut output) = (running.stdin.take().unwrap(), running.stdout.take().unwrap());
+    drop(backend);
+    drop(Oci::new(&settings, Floor::standard()));
+    input.write_all(b"it\n").await.unwrap();
+    let mut said = String::new();
+    output.read_to_string(&mut said).await.unwrap();
+    assert_eq!((said.as_str(), running.wait().await), ("heard it\n", Exit::Code(0)));
+    drop(running);
     until("its directory is empty", || std::fs::read_dir(&settings.state).unwrap().count() == 0).await;
 }
 

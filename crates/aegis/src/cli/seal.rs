@@ -30,10 +30,10 @@ pub enum Seal {
         #[arg(long)]
         user: Option<String>,
         /// How long it may attest, e.g. 8h or 30d
-        #[arg(long, default_value = "30d", value_parser = duration)]
+        #[arg(long, value_name = "D", default_value = "30d", value_parser = duration)]
         ttl: Duration,
         /// How many sessions it may open [default: any number]
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         uses: Option<u32>,
         /// The only Ed25519 public key that may attest, in base64 [default: any key]
         #[arg(long, value_name = "PUB")]
@@ -43,27 +43,40 @@ pub enum Seal {
         note: Option<String>,
     },
     /// The enrolled workloads, without their ids
+    #[command(after_help = "Example:\n  aegis seal enrolments")]
     Enrolments {
-        #[arg(long, default_value_t = 100)]
+        /// The most rows to show
+        #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
     /// Take an enrolment back, and end its sessions
-    Revoke { id: String },
+    #[command(after_help = "Example:\n  aegis seal revoke enr_0123456789abcdef")]
+    Revoke {
+        /// The enrolment's id, as `aegis seal enrolments` shows it
+        id: String,
+    },
     /// The sessions there are, newest first
+    #[command(
+        after_help = "Examples:\n  aegis seal sessions\n  aegis seal sessions --tenant acme --limit 20"
+    )]
     Sessions {
-        #[arg(long, default_value_t = 100)]
+        /// The most rows to show
+        #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
         /// Only this tenant's
         #[arg(long)]
         tenant: Option<String>,
     },
     /// End a session
+    #[command(after_help = "Example:\n  aegis seal end 0199… --reason \"the agent was replaced\"")]
     End {
+        /// The session's id, as `aegis seal sessions` shows it
         id: String,
         /// Why; it goes into the audit log
         #[arg(long)]
         reason: Option<String>,
     },
     /// Sign tokens with a new key; those that are out stay good until they expire
+    #[command(after_help = "Example:\n  aegis seal rotate-keys")]
     RotateKeys,
 }

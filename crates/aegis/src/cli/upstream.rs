@@ -10,7 +10,8 @@ use super::duration;
 pub enum Upstream {
     /// Take over the MCP servers of a desktop client
     #[command(
-        after_help = "Reads the `mcpServers` of Claude Code, Claude Desktop, Cursor and others, and the `servers` of VS Code. Secrets \
+        after_help = "Reads the `mcpServers` of Claude Code, Claude Desktop, Cursor and others, the `servers` of VS Code, and the \
+                            `[mcp_servers.NAME]` of Codex. What is there already stays, or is brought to what the file says. Secrets \
                             in it go to the secret store; what is kept of them is a reference.\n\n\
                             Examples:\n  aegis upstream import ~/.cursor/mcp.json   # shows what it would do\n  \
                             aegis upstream import .mcp.json --write --grant desktop   # and lets the context `desktop` call their tools"
@@ -21,33 +22,60 @@ pub enum Upstream {
                             aegis upstream add files -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
                             aegis upstream add github --credential GITHUB_PERSONAL_ACCESS_TOKEN=secret:github/token -- npx -y @modelcontextprotocol/server-github\n  \
                             aegis upstream add search --url https://mcp.example.org/mcp --credential Authorization=secret:search/token\n  \
+                            aegis upstream add notes --sandbox --mount /srv/notes --volume /workspace:rw --egress api.example.org -- python3 /srv/notes/server.py\n  \
                             aegis upstream add --file server.yaml")]
     Add(Box<Add>),
     /// The servers there are, and how each is doing
+    #[command(after_help = "Example:\n  aegis upstream list")]
     List {
-        #[arg(long, default_value_t = 200)]
+        /// The most rows to show
+        #[arg(long, value_name = "N", default_value_t = 200)]
         limit: usize,
     },
     /// Everything about one server
-    Show { name: String },
-    /// Connect to a server for a look: does it start, what does it offer
-    Test { name: String },
-    /// End an added server and forget it
-    Remove { name: String },
-    /// Start a server anew, with its credentials read again
-    Restart { name: String },
-    /// What a server wrote to its standard error
-    Logs {
+    #[command(after_help = "Example:\n  aegis upstream show github")]
+    Show {
+        /// The server's name, as `aegis upstream list` shows it
         name: String,
-        #[arg(long, short = 'n', default_value_t = 100)]
+    },
+    /// Connect to a server for a look: does it start, what does it offer
+    #[command(after_help = "Example:\n  aegis upstream test github")]
+    Test {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
+    /// End an added server and forget it
+    #[command(after_help = "Example:\n  aegis upstream remove github")]
+    Remove {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
+    /// Start a server anew, with its credentials read again
+    #[command(after_help = "Example:\n  aegis upstream restart github")]
+    Restart {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
+    /// What a server wrote to its standard error
+    #[command(after_help = "Example:\n  aegis upstream logs github -n 20")]
+    Logs {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+        /// How many lines, the newest
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
         limit: usize,
     },
     /// Definitions of tools that wait for a decision, against those that were accepted
-    Diff { name: String },
+    #[command(after_help = "Example:\n  aegis upstream diff github && aegis upstream accept github")]
+    Diff {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
     /// Accept definitions that wait
     #[command(after_help = "Examples:\n  aegis upstream diff github   # look first\n  \
                             aegis upstream accept github\n  aegis upstream accept github create_issue")]
     Accept {
+        /// The server's name, as `aegis upstream list` shows it
         name: String,
         /// The server's own names of tools [default: all that wait]
         tools: Vec<String>,
@@ -56,7 +84,9 @@ pub enum Upstream {
         digest: Option<String>,
     },
     /// Reject definitions that wait; the same ones are not proposed again
+    #[command(after_help = "Example:\n  aegis upstream reject github create_issue")]
     Reject {
+        /// The server's name, as `aegis upstream list` shows it
         name: String,
         /// The server's own names of tools [default: all that wait]
         tools: Vec<String>,
@@ -76,7 +106,8 @@ pub struct Import {
     /// Only this server; repeat it for several
     #[arg(long = "only", value_name = "NAME")]
     pub only: Vec<String>,
-    /// Let users of this security context call the servers' tools; it is made when there is none
+    /// Let users of this security context use the servers: their tools, resources and prompts. It is made when there
+    /// is none
     #[arg(long, value_name = "CONTEXT")]
     pub grant: Option<String>,
 }
@@ -107,9 +138,31 @@ pub struct Add {
     /// New definitions of tools wait for an operator
     #[arg(long)]
     pub approve_definitions: bool,
-    /// Let users of this security context call its tools; it is made when there is none
+    /// Run the program in a sandbox: it sees the system's programs and what --mount and --volume show, and reaches
+    /// what --egress names
+    #[arg(long, requires = "command")]
+    pub sandbox: bool,
+    /// A place of this machine that the sandbox shows, as HOST[:INSIDE][:rw]; repeat it for several
+    #[arg(long = "mount", value_name = "HOST", requires = "sandbox")]
+    pub mounts: Vec<String>,
+    /// A volume that the sandbox shows, by the place where agents see it, as VOLUME[:INSIDE][:rw]
+    #[arg(long = "volume", value_name = "VOLUME", requires = "sandbox")]
+    pub volumes: Vec<String>,
+    /// A domain that the sandbox reaches, through the node's proxy; repeat it for several
+    #[arg(long, value_name = "DOMAIN", requires = "sandbox")]
+    pub egress: Vec<String>,
+    /// Run it in a container of this image instead; it must be there already
+    #[arg(long, requires = "sandbox")]
+    pub image: Option<String>,
+    /// How much memory the sandbox has, in megabytes [default: 512]
+    #[arg(long, value_name = "MB", requires = "sandbox")]
+    pub memory_mb: Option<u32>,
+    /// Let users of this security context use it: its tools, resources and prompts. It is made when there is none
     #[arg(long, value_name = "CONTEXT")]
     pub grant: Option<String>,
+    /// A program without `--` before it; taken only to say so.
+    #[arg(hide = true)]
+    pub stray: Vec<String>,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -125,8 +178,10 @@ pub enum Secret {
     )]
     Set(Value),
     /// The secrets there are, without their values
+    #[command(after_help = "Example:\n  aegis secret list")]
     List {
-        #[arg(long, default_value_t = 100)]
+        /// The most rows to show
+        #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
         /// Only this tenant's
         #[arg(long)]
@@ -136,13 +191,16 @@ pub enum Secret {
     #[command(after_help = "Example:\n  aegis secret rotate github/token")]
     Rotate(Value),
     /// Delete a secret
+    #[command(after_help = "Example:\n  aegis secret delete github/token")]
     Delete {
+        /// The secret's name, as `aegis secret list` shows it
         name: String,
         /// The tenant it belongs to [default: the operator's]
         #[arg(long)]
         tenant: Option<String>,
     },
     /// Seal every secret with a new key
+    #[command(after_help = "Example:\n  aegis secret renew-key")]
     RenewKey,
 }
 

@@ -7,16 +7,14 @@ use std::{
 };
 
 use aegis_core::{
-    Timestamp,
-    config::ToolPattern,
-    quantity::Span,
+    quantity::counted,
     record::{CallRecord, CallResult, Entry},
 };
 use aegis_stores::{
     DataDir,
     audit::{self, Filter, Head, LogReader, PublicKey, Report, Source, Status, Stored},
 };
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
@@ -26,6 +24,9 @@ use crate::{
     output::{Ending, harmless, json_line, say},
 };
 
+const NOTHING_YET: &str =
+    "no records yet; every call leaves one: aegis call fs.list '{\"path\": \"/workspace\"}'";
+const NOTHING_LIKE_IT: &str = "no records like that; ask for less, or see all with `aegis audit tail`";
 /// How often a followed log is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -35,9 +36,9 @@ pub(super) async fn run(global: &Global, command: &Audit) -> anyhow::Result<Endi
         Audit::Tail { follow, limit, caller, tool, verdict, since } => {
             let filter = Filter {
                 user: caller.as_deref().map(Into::into),
-                tool: tool.as_deref().map(ToolPattern::parse).transpose()?,
+                tool: tool.clone(),
                 status: verdict.map(status),
-                since: since.as_deref().map(instant).transpose()?,
+                since: *since,
                 ..Filter::default()
             };
             tail(global, filter, *limit, *follow).await
@@ -59,15 +60,6 @@ fn status(verdict: Verdict) -> Status {
     }
 }
 
-/// A time, or how long ago.
-fn instant(text: &str) -> anyhow::Result<Timestamp> {
-    Timestamp::parse(text)
-        .or_else(|| Span::parse(text).ok().map(|ago| Timestamp::now().minus(ago.0)))
-        .ok_or_else(|| {
-            anyhow!("`{text}` is neither a time such as 2026-01-31T12:00:00Z nor a length such as 2h")
-        })
-}
-
 fn database(global: &Global) -> anyhow::Result<PathBuf> {
     Ok(DataDir::read_only(locate::data_dir(global)?)?.audit_database())
 }
@@ -80,6 +72,9 @@ async fn tail(global: &Global, filter: Filter, limit: usize, follow: bool) -> an
     let mut newest = reader.tail(&filter, limit)?;
     newest.reverse();
     newest.iter().for_each(|stored| show(global, stored));
+    if newest.is_empty() && !global.json {
+        say!("{}", if last == 0 { NOTHING_YET } else { NOTHING_LIKE_IT });
+    }
     if !follow {
         return Ok(Ending::Done);
     }
@@ -194,14 +189,18 @@ fn tell(global: &Global, report: &Report) {
     }
     match fault {
         None => {
-            say!("sound: {} records in one chain, {} signed heads hold", report.records, report.heads);
+            say!(
+                "sound: {} in one chain, {}",
+                counted(report.records, "record"),
+                counted(report.heads, "signed head")
+            );
             if report.unsigned > 0 {
-                say!("the newest {} records are not signed yet", report.unsigned);
+                say!("not signed yet: the newest {}", counted(report.unsigned, "record"));
             }
         }
         Some(fault) => {
             say!("NOT SOUND: {fault}");
-            say!("{} records before it are sound", report.records);
+            say!("sound before it: {}", counted(report.records, "record"));
         }
     }
 }
@@ -221,7 +220,8 @@ async fn export(global: &Global, file: &Path) -> anyhow::Result<Ending> {
     if global.json && file != Path::new("-") {
         json_line(&json!({"records": exported.records, "heads": exported.heads}));
     } else {
-        eprintln!("{} records and {} heads written", exported.records, exported.heads);
+        let (records, heads) = (counted(exported.records, "record"), counted(exported.heads, "head"));
+        eprintln!("{records} and {heads} written");
     }
     Ok(Ending::Done)
 }

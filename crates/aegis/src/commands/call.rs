@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cli::{self, Acting, Global},
     client::Answer,
+    ending::Mistake,
     heard::Terminal,
     locate,
     node::Node,
-    output::{self, Ending, harmless, json_line, json_pretty, say},
+    output::{self, Ending, harmless, json_line, json_pretty},
+    program,
 };
 
 /// How long a command waits for MCP servers that start with it.
@@ -22,9 +24,7 @@ pub(super) const SERVERS_READY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
     super::log("error");
-    let Some(arguments) = arguments(&command.arguments)? else {
-        return Ok(Ending::Usage);
-    };
+    let arguments = arguments(&command.arguments)?;
     let answer = match &command.workload {
         Some(workload) if command.seal => {
             let context = command.acting.context.as_deref();
@@ -50,7 +50,7 @@ fn waits_for(answer: &Answer, sealed: bool) -> Option<String> {
     id.as_str().map(str::to_owned)
 }
 
-pub(super) fn arguments(given: &str) -> anyhow::Result<Option<Map<String, Value>>> {
+pub(super) fn arguments(given: &str) -> anyhow::Result<Map<String, Value>> {
     let text = if given == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("can't read the arguments from standard input")?;
@@ -58,14 +58,10 @@ pub(super) fn arguments(given: &str) -> anyhow::Result<Option<Map<String, Value>
     } else {
         given.to_owned()
     };
-    match serde_json::from_str(&text) {
-        Ok(arguments) => Ok(Some(arguments)),
-        Err(error) => {
-            eprintln!("error: the arguments are no JSON object: {error}");
-            eprintln!("  next: quote them for the shell, e.g. '{{\"path\": \"/workspace\"}}'");
-            Ok(None)
-        }
-    }
+    serde_json::from_str(&text).map_err(|error| {
+        let message = format!("the arguments are no JSON object: {error}");
+        Mistake::new(message, "quote them for the shell, e.g. '{\"path\": \"/workspace\"}'").into()
+    })
 }
 
 /// Through the running node, or through one of our own when none runs.
@@ -83,6 +79,10 @@ pub(super) async fn call(
         return client.call(&path, &Value::Object(arguments), heard).await;
     }
     let node = embedded(global, acting).await?;
+    if let Err(violation) = node.knows_context(acting.context.as_deref()) {
+        node.close().await;
+        return Ok(Answer::Refused(violation));
+    }
     if node.doors.servers.claims(tool).await {
         node.start_servers(Some(SERVERS_READY)).await;
     }
@@ -121,7 +121,10 @@ pub(super) async fn embedded(global: &Global, acting: &Acting) -> anyhow::Result
     );
     let file = locate::config_file(global)?;
     let config = locate::read_config(file.as_deref())?;
-    Node::open(&locate::data_dir(global)?, file, config).await
+    let data = locate::data_dir(global)?;
+    let node = Node::open(&data, file, config).await?;
+    locate::tell_alone(global, &data);
+    Ok(node)
 }
 
 fn show(global: &Global, answer: &Answer) -> Ending {
@@ -129,14 +132,14 @@ fn show(global: &Global, answer: &Answer) -> Ending {
         Answer::Refused(violation) => output::refusal(violation, global.json),
         Answer::Ok(value) | Answer::ToolFailed(value) if global.json => {
             json_line(value);
-            ending(answer)
+            ending(answer, true)
         }
         Answer::Ok(value) => {
             match &value["result"] {
-                Value::String(text) => say!("{text}"),
-                result => json_pretty(result),
+                Value::String(text) => output::answer(text),
+                result => json_pretty(&program::unheard(result, source(value))),
             }
-            Ending::Done
+            ending(answer, false)
         }
         Answer::ToolFailed(value) => {
             let result = &value["result"];
@@ -148,8 +151,15 @@ fn show(global: &Global, answer: &Answer) -> Ending {
     }
 }
 
-fn ending(answer: &Answer) -> Ending {
-    if matches!(answer, Answer::Ok(_)) { Ending::Done } else { Ending::Failed }
+fn ending(answer: &Answer, as_json: bool) -> Ending {
+    match answer {
+        Answer::Ok(value) => program::ending(&value["result"], source(value), as_json),
+        _ => Ending::Failed,
+    }
+}
+
+fn source(value: &Value) -> &str {
+    value["label"]["source"].as_str().unwrap_or_default()
 }
 
 /// Tool names are plain; anything else is escaped so that it stays one path segment.

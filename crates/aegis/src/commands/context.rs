@@ -1,7 +1,6 @@
-use std::{io::Read, path::Path};
+use std::path::Path;
 
-use aegis_core::{config::security_context, document};
-use anyhow::Context as _;
+use aegis_core::{config::security_context, document, quantity::counted};
 use serde_json::{Value, json};
 
 use super::call::urlencoded;
@@ -9,7 +8,9 @@ use crate::{
     backend::Backend,
     cli::{Context, Global},
     client::Answer,
-    output::{Ending, finish_change, harmless, json_line, say, say_part, table, text},
+    ending::Mistake,
+    input,
+    output::{Ending, finish, harmless, json_line, say, say_part, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Context) -> anyhow::Result<Ending> {
@@ -26,11 +27,11 @@ pub(super) async fn run(global: &Global, command: &Context) -> anyhow::Result<En
         }
         Context::Delete { name } => {
             let answer = backend.delete(&address(name)).await;
-            answer.map(|answer| finish_change(global, answer, tell_change))
+            answer.map(|answer| finish(global, answer, tell_change))
         }
         Context::DropSessions { name } => {
             let answer = backend.post(&format!("{}/drop-sessions", address(name)), &json!({})).await;
-            answer.map(|answer| finish_change(global, answer, tell_dropped))
+            answer.map(|answer| finish(global, answer, tell_dropped))
         }
         Context::Apply { .. } => Ok(Ending::Usage),
     };
@@ -44,7 +45,7 @@ fn address(name: &str) -> String {
 
 async fn list(global: &Global, backend: &Backend, limit: usize) -> anyhow::Result<Ending> {
     let answer = backend.get("/v1/contexts").await?;
-    Ok(finish_change(global, answer, |found| {
+    Ok(finish(global, answer, |found| {
         let contexts = found["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
         let rows: Vec<[String; 5]> = contexts.iter().take(limit).map(row).collect();
         table(["CONTEXT", "VERSION", "FROM", "CAPABILITIES", "DESCRIPTION"], &rows);
@@ -94,7 +95,7 @@ async fn show(
         None => address(name),
     };
     let answer = backend.get(&path).await?;
-    Ok(finish_change(global, answer, |found| {
+    Ok(finish(global, answer, |found| {
         let from = match (found["source"].as_str(), found["first_seen"].as_str()) {
             (Some("applied"), _) => {
                 format!("applied by {}, {}", text(&found["applied_by"]), text(&found["applied"]))
@@ -122,14 +123,14 @@ async fn diff(
 ) -> anyhow::Result<Ending> {
     let versions = match backend.get(&format!("{}/versions", address(name))).await? {
         Answer::Ok(found) => found["versions"].as_array().cloned().unwrap_or_default(),
-        other => return Ok(finish_change(global, other, |_| {})),
+        other => return Ok(finish(global, other, |_| {})),
     };
     let in_force = versions.iter().find(|row| row["in_force"] == true).map(|row| text(&row["version"]));
     let to = to.map(|to| whole(name, to)).or(in_force);
     let Some(to) = to else {
-        eprintln!("error: `{name}` is not in force any more; name two versions");
-        tell_versions(&versions);
-        return Ok(Ending::Usage);
+        let known: Vec<String> = versions.iter().map(|row| text(&row["version"])).collect();
+        let message = format!("`{name}` is not in force any more");
+        return Err(Mistake::new(message, format!("name two versions of {}", known.join(", "))).into());
     };
     let before = || versions.iter().map(|row| text(&row["version"])).find(|version| *version != to);
     let Some(from) = from.map(|from| whole(name, from)).or_else(before) else {
@@ -144,7 +145,7 @@ async fn diff(
     for version in [&from, &to] {
         match backend.get(&format!("{}?version={}", address(name), urlencoded(version))).await? {
             Answer::Ok(found) => texts.push(document::to_yaml(&found["context"])),
-            other => return Ok(finish_change(global, other, |_| {})),
+            other => return Ok(finish(global, other, |_| {})),
         }
     }
     let patch = diffy::create_patch(&texts[0], &texts[1]).to_string();
@@ -175,13 +176,11 @@ fn tell_versions(versions: &[Value]) {
 /// Checked here first: a mistake is shown in the file, and nothing of it takes effect.
 async fn apply(global: &Global, file: &Path, drop: bool) -> anyhow::Result<Ending> {
     let name = file.display().to_string();
-    let written = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
-        text
-    } else {
-        std::fs::read_to_string(file).with_context(|| format!("can't read {name}"))?
-    };
+    let written = input::text(file)?;
+    if is_configuration(&written) {
+        let message = format!("{name} is a node's configuration, and no security context");
+        return Err(Mistake::new(message, "put what stands under spec.security_contexts into a file of its own, or start the node with this one: aegis up --config FILE").into());
+    }
     let contexts = match security_context::parse(&written) {
         Ok(contexts) => contexts,
         Err(mistakes) => {
@@ -189,7 +188,7 @@ async fn apply(global: &Global, file: &Path, drop: bool) -> anyhow::Result<Endin
                 json_line(&json!({"file": name, "valid": false, "mistakes": mistakes}));
             } else {
                 eprintln!("{}", document::render(&mistakes, &written, &name));
-                eprintln!("{} mistake(s); nothing was applied", mistakes.len());
+                eprintln!("{}; nothing was applied", counted(mistakes.len(), "mistake"));
             }
             return Ok(Ending::Failed);
         }
@@ -199,13 +198,18 @@ async fn apply(global: &Global, file: &Path, drop: bool) -> anyhow::Result<Endin
     for context in contexts {
         let path = format!("{}{}", address(context.name.as_str()), if drop { "?drop=true" } else { "" });
         let answer = backend.put(&path, &serde_json::to_value(&context)?).await?;
-        ended = finish_change(global, answer, tell_change);
+        ended = finish(global, answer, tell_change);
         if ended != Ending::Done {
             break;
         }
     }
     backend.close().await;
     Ok(ended)
+}
+
+/// A whole configuration would be told as a context in which every word is wrong.
+fn is_configuration(text: &str) -> bool {
+    document::parse::<Value>(text).is_ok_and(|parsed| parsed.value["kind"] == "NodeConfig")
 }
 
 fn tell_change(changed: &Value) {

@@ -21,7 +21,8 @@ use crate::{
     client::Answer,
     locate::{self, NodeFile},
     node,
-    output::{Ending, json_line, say},
+    output::{Ending, in_words, json_line, say},
+    volumes,
 };
 
 const LOW_DISK: u64 = 1 << 30;
@@ -67,6 +68,7 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
     let running = locate::running(&data);
     let (configuration, config) = configuration(global);
     let mut findings = vec![configuration, data_directory(&data), token(&data), disk(&data)];
+    findings.extend(volumes(&data, &config));
     findings.extend([policies(&data, &config), clock(&data), kernel(), open_files()]);
     findings.extend(sandbox(&config).await);
     findings.extend(upstreams::look(&data, running.as_ref(), &config).await);
@@ -97,7 +99,7 @@ fn configuration(global: &Global) -> (Finding, NodeConfig) {
         Ok((config, None)) => (Finding::good(CHECK, "built-in defaults"), config),
         Ok((config, Some(file))) => (Finding::good(CHECK, format!("{} is valid", file.display())), config),
         Err(error) => (
-            Finding::bad(CHECK, format!("{error:#}"), "correct it; `aegis config validate` checks it again"),
+            Finding::bad(CHECK, in_words(&error), "correct it; `aegis config validate` checks it again"),
             NodeConfig::default(),
         ),
     }
@@ -151,6 +153,29 @@ fn token(data: &Path) -> Finding {
             format!("{} is not there", file.display()),
             "restart the node: it makes a new one and revokes the old",
         ),
+    }
+}
+
+fn volumes(data: &Path, config: &NodeConfig) -> Vec<Finding> {
+    const CHECK: &str = "volumes";
+    let workspaces = data.join("volumes");
+    if workspaces.exists() && rustix::fs::access(&workspaces, rustix::fs::Access::WRITE_OK).is_err() {
+        let found = format!("{}, where tenants' workspaces are, can't be written", workspaces.display());
+        return vec![Finding::bad(CHECK, found, "run as its owner, or chown it")];
+    }
+    let found: Vec<Finding> = volumes::look(config, data)
+        .into_iter()
+        .map(|trouble| match trouble.severe {
+            true => Finding::bad(CHECK, trouble.found, trouble.mend),
+            false => Finding::warning(CHECK, trouble.found, trouble.mend),
+        })
+        .collect();
+    match (found.is_empty(), config.spec.storage.volumes.len()) {
+        (false, _) => found,
+        (true, 0) => vec![Finding::good(CHECK, "a workspace for each tenant")],
+        (true, count) => {
+            vec![Finding::good(CHECK, format!("a workspace for each tenant, and {count} configured"))]
+        }
     }
 }
 

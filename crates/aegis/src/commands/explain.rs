@@ -2,11 +2,12 @@ use serde_json::json;
 
 use crate::{
     cli::{Explain, Global},
+    ending::Mistake,
     explain,
     output::{Ending, json_line, say, say_part},
 };
 
-pub(super) fn run(global: &Global, command: &Explain) -> Ending {
+pub(super) fn run(global: &Global, command: &Explain) -> anyhow::Result<Ending> {
     let Some(name) = &command.name else {
         if global.json {
             json_line(&explain::names().collect::<Vec<_>>());
@@ -15,16 +16,12 @@ pub(super) fn run(global: &Global, command: &Explain) -> Ending {
                 say!("{name}");
             }
         }
-        return Ending::Done;
+        return Ok(Ending::Done);
     };
     match explain::page(name) {
         Some((name, text)) if global.json => json_line(&json!({"name": name, "text": text})),
         Some((_, text)) => say_part!("{text}"),
-        None => {
-            eprintln!("error: {}", explain::unknown(name));
-            eprintln!("`aegis explain` lists them all");
-            return Ending::Usage;
-        }
+        None => return Err(Mistake::new(explain::unknown(name), "`aegis explain` lists them all").into()),
     }
-    Ending::Done
+    Ok(Ending::Done)
 }

@@ -7,8 +7,9 @@ use aegis_doors::mcp::{
 use super::call::{SERVERS_READY, embedded};
 use crate::{
     cli::{Global, Mcp},
+    client::Answer,
     locate,
-    output::Ending,
+    output::{self, Ending},
 };
 
 /// Through the running node, or through one of our own when none runs. Nothing but MCP goes to standard output.
@@ -18,11 +19,21 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     if let Some(running) = locate::running(&data) {
         let client = locate::client(&data, &running, &command.acting)?;
+        // A client that was started with a slip of the pen would otherwise see a server without tools.
+        if client.context.is_some()
+            && let Answer::Refused(violation) = client.get("/v1/tools").await?
+        {
+            return Ok(output::refusal(&violation, global.json));
+        }
         let url = format!("http://{}/mcp", client.address);
         bridge::run(&url, &client.token, client.context.as_deref(), input, output).await?;
         return Ok(Ending::Done);
     }
     let node = embedded(global, &command.acting).await?;
+    if let Err(violation) = node.knows_context(command.acting.context.as_deref()) {
+        node.close().await;
+        return Ok(output::refusal(&violation, global.json));
+    }
     node.start_servers(Some(SERVERS_READY)).await;
     let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
     let setting = Setting { names: Names::Exact, alone: true };

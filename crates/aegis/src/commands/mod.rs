@@ -41,9 +41,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<Ending> {
         Command::Context(context) => context::run(&global, &context).await,
         Command::Volume(volume) => volume::run(&global, &volume).await,
         Command::Audit(audit) => audit::run(&global, &audit).await,
-        Command::Explain(explain) => Ok(explain::run(&global, &explain)),
+        Command::Explain(explain) => explain::run(&global, &explain),
         Command::Doctor => doctor::run(&global).await,
-        Command::Config(config) => config::run(&global, &config),
+        Command::Config(config) => config::run(&global, &config).await,
         Command::Completions { shell } => Ok(completions::run(shell)),
     }
 }

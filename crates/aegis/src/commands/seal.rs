@@ -10,7 +10,7 @@ use crate::{
     cli::{Acting, Global, Seal},
     client::{Answer, Client},
     locate,
-    output::{Ending, finish, say, table, text},
+    output::{Ending, finish, say, table_or, text},
 };
 
 /// For calls: the node's own limit ends them much earlier.
@@ -19,7 +19,7 @@ const PATIENT: Duration = Duration::from_secs(24 * 3600);
 pub(super) async fn run(global: &Global, command: &Seal) -> anyhow::Result<Ending> {
     super::log("error");
     let client = client(global)?;
-    match command {
+    Ok(match command {
         Seal::Enroll { contexts, tier, tenant, user, ttl, uses, key, note } => {
             let mut wanted = json!({"contexts": contexts, "tier": tier, "ttl_seconds": ttl.as_secs().max(1)});
             for (member, value) in [("tenant", tenant), ("user", user), ("key", key), ("note", note)] {
@@ -46,7 +46,9 @@ pub(super) async fn run(global: &Global, command: &Seal) -> anyhow::Result<Endin
             finish(global, client.get(&format!("/v1/seal/enrolments?limit={limit}")).await?, |found| {
                 let rows: Vec<[String; 8]> =
                     found["enrolments"].as_array().into_iter().flatten().map(enrolment).collect();
-                table(["ID", "USER", "TENANT", "TIER", "CONTEXTS", "USES", "STATE", "NOTE"], &rows);
+                let headings = ["ID", "USER", "TENANT", "TIER", "CONTEXTS", "USES", "STATE", "NOTE"];
+                let nothing = "no workloads; enrol one with `aegis seal enroll --context workspace`";
+                table_or(headings, &rows, nothing);
             })
         }
         Seal::Revoke { id } => {
@@ -63,7 +65,9 @@ pub(super) async fn run(global: &Global, command: &Seal) -> anyhow::Result<Endin
             finish(global, client.get(&path).await?, |found| {
                 let rows: Vec<[String; 6]> =
                     found["sessions"].as_array().into_iter().flatten().map(session).collect();
-                table(["ID", "USER", "TENANT", "TIER", "CONTEXT", "STATE"], &rows);
+                let nothing =
+                    "no sessions; an enrolled workload opens one when it attests (`aegis seal enrolments`)";
+                table_or(["ID", "USER", "TENANT", "TIER", "CONTEXT", "STATE"], &rows, nothing);
             })
         }
         Seal::End { id, reason } => {
@@ -79,7 +83,7 @@ pub(super) async fn run(global: &Global, command: &Seal) -> anyhow::Result<Endin
             say!("{}", text(&made["key"]));
             eprintln!("signs new tokens from now on; those that are out stay good until they expire");
         }),
-    }
+    })
 }
 
 /// Enrolments and sessions are the running node's business: it has them in memory and must hear of a change at once.

@@ -3,7 +3,7 @@ use std::{
     path::Path,
 };
 
-use aegis_core::Secret;
+use aegis_core::{Secret, quantity::counted};
 use anyhow::Context as _;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::call::urlencoded;
 use crate::{
     backend::Backend,
     cli::{self, Global},
-    output::{Ending, finish, say, table, text},
+    output::{Ending, finish, say, table_or, text},
 };
 
 /// Larger than any secret that is stored.
@@ -43,7 +43,7 @@ pub(super) async fn run(global: &Global, command: &cli::Secret) -> anyhow::Resul
         cli::Secret::Delete { name, tenant } => backend.delete(&address(name, tenant.as_deref())).await,
         cli::Secret::RenewKey => backend.post("/v1/secret-keys/renew", &json!({})).await,
     };
-    let ended = answer.and_then(|answer| finish(global, answer, |found| show(command, found)));
+    let ended = answer.map(|answer| finish(global, answer, |found| show(command, found)));
     backend.close().await;
     ended
 }
@@ -67,10 +67,13 @@ fn show(command: &cli::Secret, found: &Value) {
                 say!("these servers refer to it and will not start without it: {}", list("used_by"));
             }
         }
-        cli::Secret::RenewKey => say!("{} secret(s) are sealed with a new key", found["sealed_anew"]),
+        cli::Secret::RenewKey => {
+            say!("sealed with a new key: {}", counted(found["sealed_anew"].as_u64().unwrap_or(0), "secret"));
+        }
         cli::Secret::List { .. } => {
             let rows: Vec<[String; 6]> = found["secrets"].as_array().into_iter().flatten().map(row).collect();
-            table(["NAME", "TENANT", "VERSION", "SET", "UNTIL", "USED BY"], &rows);
+            let nothing = "no secrets; store one with `aegis secret set NAME`";
+            table_or(["NAME", "TENANT", "VERSION", "SET", "UNTIL", "USED BY"], &rows, nothing);
         }
     }
     if !list("restarted").is_empty() {
@@ -92,7 +95,7 @@ fn row(secret: &Value) -> [String; 6] {
 }
 
 /// The slashes of a name are slashes of the address.
-fn address(name: &str, tenant: Option<&str>) -> String {
+pub(super) fn address(name: &str, tenant: Option<&str>) -> String {
     let parts: Vec<String> = name.split('/').map(urlencoded).collect();
     let tenant = tenant.map(|tenant| format!("?tenant={}", urlencoded(tenant))).unwrap_or_default();
     format!("/v1/secrets/{}{tenant}", parts.join("/"))

@@ -5,13 +5,13 @@ use crate::{
     cli::{Acting, Global, Token},
     client::Client,
     locate,
-    output::{Ending, finish, say, table, text},
+    output::{Ending, finish, say, table_or, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Ending> {
     super::log("error");
     let client = client(global)?;
-    match command {
+    Ok(match command {
         Token::Create { context, tier, ttl, tenant, user, note } => {
             let mut wanted = json!({"context": context, "tier": tier, "ttl_seconds": ttl.as_secs().max(1)});
             for (member, value) in [("tenant", tenant), ("user", user), ("note", note)] {
@@ -35,7 +35,8 @@ pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Endi
             finish(global, client.get(&format!("/v1/tokens?limit={limit}")).await?, |found| {
                 let rows: Vec<[String; 7]> =
                     found["tokens"].as_array().into_iter().flatten().map(row).collect();
-                table(["ID", "USER", "TENANT", "TIER", "CONTEXT", "STATE", "NOTE"], &rows);
+                let nothing = "no tokens; make one with `aegis token create --context workspace`";
+                table_or(["ID", "USER", "TENANT", "TIER", "CONTEXT", "STATE", "NOTE"], &rows, nothing);
             })
         }
         Token::Revoke { id } => {
@@ -43,7 +44,7 @@ pub(super) async fn run(global: &Global, command: &Token) -> anyhow::Result<Endi
                 say!("{} is revoked", text(&token["id"]));
             })
         }
-    }
+    })
 }
 
 /// Tokens are the running node's business: it has them in memory and must hear of a revocation at once.

@@ -1,4 +1,4 @@
-use aegis_core::{Door, ViolationKind, nearest::suggestion, tool::Directory};
+use aegis_core::{Door, Violation, ViolationKind, nearest::suggestion, tool::Directory};
 use serde_json::{Value, json};
 
 use super::call::{SERVERS_READY, call, embedded, urlencoded};
@@ -6,7 +6,7 @@ use crate::{
     cli::{Acting, Global, Tools},
     client::Answer,
     locate,
-    output::{self, Ending, json_line, say, table},
+    output::{self, Ending, json_line, say, table_or},
 };
 
 pub(super) async fn run(global: &Global, command: &Tools) -> anyhow::Result<Ending> {
@@ -35,6 +35,10 @@ async fn specs(global: &Global, acting: &Acting) -> anyhow::Result<Result<Vec<Va
         });
     }
     let node = embedded(global, acting).await?;
+    if let Err(violation) = node.knows_context(acting.context.as_deref()) {
+        node.close().await;
+        return Ok(Err(output::refusal(&violation, global.json)));
+    }
     node.start_servers(Some(SERVERS_READY)).await;
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
     let visible = node.doors.plane.visible(&caller);
@@ -54,7 +58,8 @@ fn list(global: &Global, specs: &[Value], limit: usize) {
         .iter()
         .map(|spec| ["name", "tier", "mutability", "description"].map(|member| cell(spec, member)))
         .collect();
-    table(["TOOL", "TIER", "EFFECT", "DESCRIPTION"], &rows);
+    let nothing = "no tools: this context grants none; `aegis context show NAME` shows what it says";
+    table_or(["TOOL", "TIER", "EFFECT", "DESCRIPTION"], &rows, nothing);
     if shown.len() < specs.len() {
         say!("… {} of {}; more with --limit", shown.len(), specs.len());
     }
@@ -67,29 +72,32 @@ async fn show(global: &Global, acting: &Acting, name: &str) -> anyhow::Result<En
             let path = format!("/v1/tools/{}", urlencoded(name));
             match locate::client(&data, &running, acting)?.get(&path).await? {
                 Answer::Ok(spec) => spec,
-                Answer::ToolFailed(_) => Value::Null,
-                Answer::Refused(violation) if violation.kind == ViolationKind::ToolNotFound => Value::Null,
+                Answer::ToolFailed(_) => return Ok(Ending::Failed),
                 Answer::Refused(violation) => return Ok(output::refusal(&violation, global.json)),
             }
         }
         None => match specs(global, acting).await? {
-            Ok(specs) => specs.into_iter().find(|spec| spec["name"] == name).unwrap_or_default(),
+            Ok(specs) => match specs.iter().find(|spec| spec["name"] == name) {
+                Some(spec) => spec.clone(),
+                None => return Ok(output::refusal(&unknown(name, &specs), global.json)),
+            },
             Err(ending) => return Ok(ending),
         },
     };
-    if spec.is_null() {
-        let known = specs(global, acting).await?.unwrap_or_default();
-        let close = suggestion(name, known.iter().filter_map(|spec| spec["name"].as_str()));
-        eprintln!("error: there is no tool called `{name}` that you may call{close}");
-        eprintln!("  next: aegis tools list");
-        return Ok(Ending::Failed);
-    }
     if global.json {
         json_line(&spec);
     } else {
         describe(&spec);
     }
     Ok(Ending::Done)
+}
+
+/// As a running node says it.
+fn unknown(name: &str, known: &[Value]) -> Violation {
+    let close = suggestion(name, known.iter().filter_map(|spec| spec["name"].as_str()));
+    let message = format!("there is no tool called `{name}` that you may call{close}");
+    Violation::new(ViolationKind::ToolNotFound, message)
+        .hint("`aegis tools list` or GET /v1/tools shows those there are")
 }
 
 fn describe(spec: &Value) {
@@ -125,7 +133,11 @@ async fn search(global: &Global, acting: &Acting, query: &str, limit: usize) -> 
                     .take(limit)
                     .map(|row| ["name", "description"].map(|member| cell(row, member)))
                     .collect();
-                table(["TOOL", "DESCRIPTION"], &rows);
+                table_or(
+                    ["TOOL", "DESCRIPTION"],
+                    &rows,
+                    "no tool speaks of that; `aegis tools list` shows them all",
+                );
             }
             Ok(Ending::Done)
         }

@@ -39,8 +39,12 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
         .bind()
         .await
         .context("can't listen for NFS; is another program there? see spec.storage.nfs.listen")?;
-    let node_file =
-        NodeFile { pid: std::process::id(), address: address.to_string(), version: VERSION.into() };
+    let node_file = NodeFile {
+        pid: std::process::id(),
+        address: address.to_string(),
+        version: VERSION.into(),
+        chosen: command.listen.is_some(),
+    };
     let mut detail = Map::new();
     detail.insert("version".into(), VERSION.into());
     detail.insert("address".into(), address.to_string().into());

@@ -1,17 +1,24 @@
+use aegis_core::quantity::Size;
 use serde_json::{Value, json};
 
 use super::call::urlencoded;
 use crate::{
+    backend::Backend,
     cli::{Acting, Global, Volume},
-    client::Client,
+    client::{Answer, Client},
     locate,
-    output::{Ending, finish, say, table, text},
+    output::{Ending, finish, json_line, say, table, text},
 };
 
 pub(super) async fn run(global: &Global, command: &Volume) -> anyhow::Result<Ending> {
     super::log("error");
-    let client = client(global)?;
-    match command {
+    Ok(match command {
+        Volume::List { tenant, limit } => {
+            let backend = Backend::open(global).await?;
+            let ended = list(global, &backend, tenant.as_deref(), *limit).await;
+            backend.close().await;
+            return ended;
+        }
         Volume::Export { context, volume, tenant, user, ttl } => {
             let mut wanted = json!({"context": context, "ttl_seconds": ttl.as_secs().max(1)});
             for (member, value) in [("volume", volume), ("tenant", tenant), ("user", user)] {
@@ -19,7 +26,7 @@ pub(super) async fn run(global: &Global, command: &Volume) -> anyhow::Result<End
                     wanted[member] = value.as_str().into();
                 }
             }
-            finish(global, client.post("/v1/volumes/exports", &wanted).await?, |made| {
+            finish(global, client(global)?.post("/v1/volumes/exports", &wanted).await?, |made| {
                 say!("{}", text(&made["mount_command"]));
                 eprintln!(
                     "{}: volume {} of tenant {} in context {}, until {}; for libnfs: {}; whoever knows the path may \
@@ -33,19 +40,13 @@ pub(super) async fn run(global: &Global, command: &Volume) -> anyhow::Result<End
                 );
             })
         }
-        Volume::List { limit } => {
-            let found = client.get(&format!("/v1/volumes/exports?limit={limit}")).await?;
-            finish(global, found, |found| {
-                let rows: Vec<[String; 7]> =
-                    found["exports"].as_array().into_iter().flatten().map(row).collect();
-                table(["ID", "VOLUME", "TENANT", "USER", "CONTEXT", "UNTIL", "REQUESTS"], &rows);
-            })
-        }
         Volume::Unexport { id } => {
             let path = format!("/v1/volumes/exports/{}", urlencoded(id));
-            finish(global, client.delete(&path).await?, |ended| say!("{} has ended", text(&ended["id"])))
+            finish(global, client(global)?.delete(&path).await?, |ended| {
+                say!("{} has ended", text(&ended["id"]));
+            })
         }
-    }
+    })
 }
 
 /// Exports live in the process that answers for them.
@@ -53,8 +54,55 @@ fn client(global: &Global) -> anyhow::Result<Client> {
     locate::client_of_running(global, &Acting::default(), "volumes are exported by a running one")
 }
 
-fn row(export: &Value) -> [String; 7] {
+async fn list(
+    global: &Global,
+    backend: &Backend,
+    tenant: Option<&str>,
+    limit: usize,
+) -> anyhow::Result<Ending> {
+    let mut page = format!("?limit={limit}");
+    if let Some(tenant) = tenant {
+        page += &format!("&tenant={}", urlencoded(tenant));
+    }
+    let volumes = match backend.get(&format!("/v1/volumes{page}")).await? {
+        Answer::Ok(found) => found,
+        refused => return Ok(finish(global, refused, |_| {})),
+    };
+    let exports = match backend.get(&format!("/v1/volumes/exports{page}")).await? {
+        Answer::Ok(found) => found,
+        refused => return Ok(finish(global, refused, |_| {})),
+    };
+    if global.json {
+        json_line(&json!({
+            "tenant": volumes["tenant"],
+            "volumes": volumes["volumes"],
+            "exports": exports["exports"],
+            "total": exports["total"],
+        }));
+        return Ok(Ending::Done);
+    }
+    let rows = |found: &Value, member: &str| found[member].as_array().cloned().unwrap_or_default();
+    let shown: Vec<[String; 4]> = rows(&volumes, "volumes").iter().map(volume).collect();
+    table(["VOLUME", "MOUNTED AT", "ACCESS", "AT MOST"], &shown);
+    let shown: Vec<[String; 7]> = rows(&exports, "exports").iter().map(export).collect();
+    if shown.is_empty() {
+        say!("\nnothing is exported; `aegis volume export --context workspace` exports a volume over NFS");
+    } else {
+        say!();
+        table(["EXPORT", "VOLUME", "TENANT", "USER", "CONTEXT", "UNTIL", "REQUESTS"], &shown);
+    }
+    Ok(Ending::Done)
+}
+
+fn volume(row: &Value) -> [String; 4] {
+    let [id, mount_path, access] = ["id", "mount_path", "access_mode"].map(|member| text(&row[member]));
+    let limit =
+        row["size_limit"].as_u64().map_or_else(|| "no limit".to_owned(), |size| Size(size).to_string());
+    [id, mount_path, access, limit]
+}
+
+fn export(row: &Value) -> [String; 7] {
     let [id, volume, tenant, user, context, expires] =
-        ["id", "volume", "tenant", "user", "context", "expires"].map(|member| text(&export[member]));
-    [id, volume, tenant, user, context, expires, export["requests"].to_string()]
+        ["id", "volume", "tenant", "user", "context", "expires"].map(|member| text(&row[member]));
+    [id, volume, tenant, user, context, expires, row["requests"].to_string()]
 }

@@ -3,7 +3,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use super::Scene;
-use crate::common::{AEGIS, cli, text, write_config};
+use crate::common::{AEGIS, TestNode, cli, text, write_config};
 
 const WRITE: &str = r#"{"path": "a.txt", "content": "one\n\u001b[2Jtwo\n"}"#;
 
@@ -73,7 +73,8 @@ fn one_process_waits_and_another_decides() {
     let scene = Scene::new();
     let caller = begun(&scene, &["call", "--wait", "fs.write", WRITE]);
     let id = waiting(&scene);
-    assert_eq!(ended(&scene.node.cli(&["approvals", "approve", &id])).0, Some(0));
+    let (code, told) = ended(&scene.node.cli(&["approvals", "approve", &id]));
+    assert!(code == Some(0) && told.contains("its call has run, and ann gets the answer"), "{told}");
     let (code, shown) = ended(&caller.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("\"bytes_written\""), "{shown}");
@@ -116,9 +117,29 @@ fn a_call_that_waits_says_what_to_do_next() {
     assert_eq!(collected.0, Some(0), "{}", collected.1);
     assert!(collected.1.contains("bytes_written"), "{}", collected.1);
     let decided = ended(&scene.node.cli(&["approvals", "reject", &id, "--reason", "x"]));
-    assert_eq!(decided.0, Some(2), "{}", decided.1);
+    assert_eq!(decided.0, Some(1), "{}", decided.1);
     let unknown = ended(&scene.node.cli(&["approvals", "show", "approval:nothing"]));
     assert_eq!(unknown.0, Some(2), "{}", unknown.1);
+}
+
+#[test]
+fn an_operators_own_request_is_no_dead_end() {
+    let node = TestNode::start();
+    let call = ["call", "tool.fs-write-file", r#"{"path": "a.txt", "content": "x"}"#];
+    let (code, shown) = ended(&node.cli(&call));
+    assert_eq!(code, Some(4), "{shown}");
+    let list = node.cli(&["approvals", "list", "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let id = list["approvals"][0]["id"].as_str().unwrap();
+    for way in [format!("aegis approvals cancel {id}"), "another approver".into(), "--context".into()] {
+        assert!(shown.contains(&way), "{way}: {shown}");
+    }
+    let (code, shown) = ended(&node.cli(&["approvals", "approve", id]));
+    assert_eq!(code, Some(3), "{shown}");
+    assert!(shown.contains(&format!("aegis approvals cancel {id}")), "{shown}");
+    let answer = node.call("tool.fs-write-file", json!({"path": "a.txt", "content": "x"}));
+    assert!(answer.body.contains(&format!("aegis approvals cancel {id}")), "{}", answer.body);
+    assert_eq!(ended(&node.cli(&["approvals", "cancel", id])).0, Some(0));
 }
 
 #[test]
@@ -154,6 +175,16 @@ fn settled_for_a_while() {
     assert_eq!(ended(&scene.node.cli(&["approvals", "revoke", standing])).0, Some(0));
     assert_eq!(as_agent(&scene, &["call", "fs.write", WRITE]).status.code(), Some(4));
 
+    // What was made is named, also when the request can't be approved any more.
+    let id = waiting(&scene);
+    assert_eq!(ended(&scene.node.cli(&["approvals", "reject", &id, "--reason", "not again"])).0, Some(0));
+    let late = ["approvals", "always", &id, "--arguments", r#"{"path": "c.txt"}"#, "--json"];
+    let late = scene.node.cli(&late);
+    let told: Value = serde_json::from_slice(&late.stdout).unwrap();
+    assert_eq!(late.status.code(), Some(1), "{told}");
+    assert!(told["standing"]["id"].as_str().unwrap().starts_with("standing:"), "{told}");
+    assert_eq!(told["error"]["data"]["violation"], "ApprovalDecided", "{told}");
+
     let pattern = r#"{"path": {"prefix": "/workspace/x/"}}"#;
     let made = ended(&scene.node.cli(&[
         "approvals",
@@ -166,7 +197,21 @@ fn settled_for_a_while() {
         pattern,
     ]));
     assert_eq!(made.0, Some(0), "{}", made.1);
-    assert_eq!(ended(&scene.node.cli(&["approvals", "always", "--tool", "fs.write"])).0, Some(2));
+    assert!(
+        made.1.contains("every call of fs.write by ann of tenant local where path begins with"),
+        "{}",
+        made.1
+    );
+    let always = ["approvals", "always", "--tool", "fs.write"];
+    assert_eq!(ended(&scene.node.cli(&always)).0, Some(2));
+    let unsaid = ended(&scene.node.cli(&[&always[..], &["--user", "ann"]].concat()));
+    assert!(unsaid.0 == Some(2) && unsaid.1.contains("--any-arguments"), "{}", unsaid.1);
+    let any = ended(&scene.node.cli(&[&always[..], &["--user", "ann", "--any-arguments"]].concat()));
+    assert!(any.0 == Some(0) && any.1.contains("with any arguments whatever"), "{}", any.1);
+    let shown = ended(&scene.node.cli(&["approvals", "standing"])).1;
+    assert!(!shown.contains(standing), "{shown}");
+    let shown = ended(&scene.node.cli(&["approvals", "standing", "--all"])).1;
+    assert!(shown.contains(standing) && shown.contains("revoked"), "{shown}");
     let bad = ["approvals", "always", "--tool", "fs.write", "--user", "ann", "--arguments", "path"];
     assert_eq!(ended(&scene.node.cli(&bad)).0, Some(2));
 }

@@ -5,6 +5,8 @@
 mod common;
 
 mod cli;
+mod flood;
+mod labels;
 mod mcp;
 mod rest;
 

@@ -141,10 +141,30 @@ fn a_settled_question_is_not_asked_again_until_it_is_taken_back() {
     let row = json!({"tool": "fs.write", "user": "ann", "arguments": {"path": {"glob": "/workspace/docs/**"}},
         "note": "drafts"});
     assert_eq!(always(&scene.agent, row.clone()).status, 403);
-    assert_eq!(always(&node.token, json!({"tool": "fs.write"})).status, 400);
-    assert_eq!(always(&node.token, json!({"tool": "fs.wirte", "user": "ann"})).status, 400);
+    assert_eq!(always(&node.token, json!({"tool": "fs.write", "any_arguments": true})).status, 400);
+    assert_eq!(
+        always(&node.token, json!({"tool": "fs.wirte", "user": "ann", "any_arguments": true})).status,
+        400
+    );
+    // Whoever says nothing about arguments, or two things, has not said which calls are meant.
+    for unsaid in [
+        json!({}),
+        json!({"arguments": {}}),
+        json!({"any_arguments": false}),
+        json!({"only_named": true}),
+        json!({"any_arguments": true, "arguments": {"path": "a"}}),
+    ] {
+        let mut row = unsaid.clone();
+        (row["tool"], row["user"]) = ("fs.write".into(), "ann".into());
+        let refused = always(&node.token, row);
+        assert_eq!((refused.status, refused.violation().as_str()), (400, "MalformedRequest"), "{unsaid}");
+        assert!(refused.body.contains("any_arguments"), "{}", refused.body);
+    }
     let made = always(&node.token, row);
     assert_eq!(made.status, 201, "{}", made.body);
+    let covers = made.json()["covers"].as_str().unwrap().to_owned();
+    assert!(covers.contains("fs.write by ann of tenant local where path is like"), "{covers}");
+    assert!(covers.contains("whatever the other arguments are"), "{covers}");
     let standing = made.json()["id"].as_str().unwrap().to_owned();
 
     let ran = scene.write("/workspace/docs/a.txt");
@@ -167,6 +187,34 @@ fn a_settled_question_is_not_asked_again_until_it_is_taken_back() {
     assert_eq!(node.request("DELETE", &place, Some(&scene.agent), None).status, 404);
     assert_eq!(node.request("DELETE", &place, Some(&node.token), None).status, 200);
     assert_eq!(scene.write("/workspace/docs/c.txt").status, 202);
+    let listed = |query: &str| {
+        node.request("GET", &format!("/v1/approvals/always{query}"), Some(&node.token), None).json()
+    };
+    assert_eq!(listed("")["total"], 0, "what was taken back is not in force");
+    assert!(listed("?all=true")["standing"][0]["revoked"].is_string());
+}
+
+#[test]
+fn an_approver_hears_how_the_call_ended_and_not_what_it_said() {
+    let scene = Scene::new();
+    let approve = |id: &str| {
+        let path = format!("/v1/approvals/{id}/approve?wait=30s");
+        scene.node.request("POST", &path, Some(&scene.node.token), None)
+    };
+    let ran = approve(&scene.parked("a.txt"));
+    assert_eq!((ran.status, &ran.json()["state"]), (200, &json!("executed")), "{}", ran.body);
+    assert!(ran.json().get("outcome").is_none(), "{}", ran.body);
+    let node = &scene.node;
+    let asked = node.call_as(&scene.agent, "fs.delete", json!({"path": "nowhere"})).json();
+    assert_eq!(approve(asked["approval"]["id"].as_str().unwrap()).json()["state"], "failed");
+    // The session has read something else since it asked.
+    let id = scene.parked("b.txt");
+    assert_eq!(node.call_as(&scene.agent, "fs.read", json!({"path": "a.txt"})).status, 200);
+    let void = approve(&id).json();
+    assert_eq!(
+        (&void["state"], &void["outcome"]["violation"]["kind"]),
+        (&json!("cancelled"), &json!("ApprovalVoid"))
+    );
 }
 
 #[test]
@@ -222,4 +270,24 @@ fn the_page_for_users_tells_nothing() {
     assert!(shown.body.contains("aegis approvals show") && !shown.body.contains("secret-name"));
     assert_eq!(page("approval:nothing").body, shown.body.replace(&id, "approval:nothing"));
     assert_eq!(page("%3Cscript%3E").status, 404);
+}
+
+/// A standing word about a directory is no word about where a link in it leads.
+#[test]
+fn a_standing_word_ends_at_a_link() {
+    let scene = Scene::new();
+    let node = &scene.node;
+    for directory in ["docs", "prod"] {
+        let made = node.call("fs.create_dir", json!({"path": directory}));
+        assert_eq!(made.status, 200, "{}", made.body);
+    }
+    std::os::unix::fs::symlink("../prod", node.workspace().join("docs/l")).unwrap();
+    let pattern =
+        json!({"tool": "fs.write", "user": "ann", "arguments": {"path": {"glob": "/workspace/docs/**"}}});
+    let made = node.request("POST", "/v1/approvals/always", Some(&node.token), Some(&pattern));
+    assert!(made.status < 300, "{}", made.body);
+    assert_eq!(scene.write("docs/fine").status, 200);
+    let bent = scene.write("docs/l/x");
+    assert!(bent.body.contains("symbolic link"), "{}", bent.body);
+    assert_eq!((scene.content("prod/x"), scene.content("docs/fine")), (None, Some("hello\n".into())));
 }

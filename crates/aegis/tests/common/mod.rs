@@ -69,10 +69,11 @@ impl TestNode {
         });
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+        let ready = serde_json::from_str::<Value>(&line).ok().filter(|ready| ready["ready"] == true);
+        let Some(ready) = ready else {
             child.wait().unwrap();
             reader.join().unwrap();
-            return Err(log.lock().unwrap().clone());
+            return Err(format!("{line}{}", log.lock().unwrap()));
         };
         let token = std::fs::read_to_string(data(dir.path()).join("operator.token")).unwrap();
         let address = ready["url"].as_str().unwrap().trim_start_matches("http://").to_owned();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Scene, processes_with};
-use crate::common::wait_until;
+use crate::common::{read_answer, wait_until};
 
 #[test]
 fn a_runaway_is_killed_with_all_it_started() {
@@ -111,8 +111,9 @@ fn two_hundred_at_once_are_all_answered() {
 }
 
 #[test]
-fn endless_output_costs_no_memory() {
-    let scene = Scene::new();
+fn ten_gigabytes_of_output_cost_no_memory() {
+    // As much time as it takes: what is looked at is memory, and other tests may have the cores.
+    let scene = Scene::with("  exec: {default_timeout: 1800s, max_timeout: 1800s}");
     let resident = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", scene.node.pid())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_owned();
@@ -120,11 +121,31 @@ fn endless_output_costs_no_memory() {
     };
     scene.ran("echo warm");
     let before = resident();
-    let result =
-        scene.ran("head -c 512M /dev/zero | tr '\\0' a; echo; echo the end; head -c 64M /dev/zero >&2");
+    // Of all this, half a megabyte is kept.
+    let script = "head -c 10G /dev/zero; echo; echo the end; head -c 64M /dev/zero >&2";
+    let arguments = json!({"command": "bash", "args": ["-c", script]});
+    let mut stream = scene.node.begin("cmd.run", &arguments, |body| body);
+    stream.set_read_timeout(None).unwrap();
+    let result = read_answer(&mut stream).result();
     assert_eq!((&result["exit_code"], &result["truncated"]), (&json!(0), &json!(true)));
-    assert!(result["stdout"].as_str().unwrap().ends_with("aaa\nthe end\n"));
+    assert!(result["stdout"].as_str().unwrap().ends_with("\0\0\0\nthe end\n"));
+    let size = (10 << 30) + "\nthe end\n".len() + (64 << 20);
+    assert!(result["notice"].as_str().unwrap().contains(&size.to_string()), "{}", result["notice"]);
     assert_eq!(result["stdout"].as_str().unwrap().len(), 256 << 10);
     assert_eq!(result["stderr"].as_str().unwrap().len(), 256 << 10);
     assert!(resident() < before + (64 << 10), "{before} KiB before, {} KiB after", resident());
+}
+
+/// Empty files take no space, and a volume's limit is one of files all the same.
+#[test]
+fn a_flood_of_empty_files_ends_at_the_quota() {
+    let scene = Scene::with("  storage: {workspace_size_limit: 32Mi}");
+    if rustix::fs::statvfs(scene.node.data().as_path()).unwrap().f_files == 0 {
+        // The file system counts no files, so nobody can look while the command runs.
+        return;
+    }
+    let answer = scene.shell("mkdir d; cd d; for n in {1..60000}; do : > $n; done; sleep 50; echo all");
+    assert_eq!(answer.result()["error_kind"], "VolumeQuotaExceeded", "{}", answer.body);
+    let again = scene.shell("true");
+    assert_eq!(again.result()["error_kind"], "VolumeQuotaExceeded", "{}", again.body);
 }

@@ -76,6 +76,109 @@ fn on_the_terminal() {
     assert_eq!(answer["stdout"], "line 1\nline 2\nline 3\n");
 }
 
+/// `aegis call` as a person types it, and where its output goes.
+fn at_a_terminal(scene: &Scene, command: &str, redirection: &str) -> std::process::Output {
+    let arguments = json!({"command": "bash", "args": ["-c", command]});
+    let line = format!("'{}' call cmd.run '{arguments}' {redirection}", crate::common::AEGIS);
+    std::process::Command::new("script")
+        .args(["-q", "-e", "-c", &line, "/dev/null"])
+        .env("AEGIS_DATA", scene.node.data())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// What was not seen while it came is in the answer: because there was too much of it, or because nobody looked.
+#[test]
+fn at_a_terminal_never_less_than_all() {
+    if !super::host_has("script") {
+        return;
+    }
+    let scene = Scene::new();
+    let shown = at_a_terminal(&scene, "head -c 100000 /dev/zero | tr \"\\0\" x; echo the end", "");
+    let told = text(&shown.stdout);
+    let longest = told.split(|letter| letter != 'x').map(str::len).max();
+    assert_eq!(longest, Some(100_000), "{} bytes", told.len());
+    assert!(told.contains("the end\\n\""), "{} bytes", told.len());
+    let shown = at_a_terminal(&scene, "echo out$((40 + 2))", "2>/dev/null");
+    assert!(text(&shown.stdout).contains("\"stdout\": \"out42\\n\""), "{}", text(&shown.stdout));
+}
+
+/// At a terminal the output is there once, as it came, and the rest of the answer after it.
+#[test]
+fn at_a_terminal_once() {
+    if !super::host_has("script") {
+        return;
+    }
+    let scene = Scene::new();
+    let shown = at_a_terminal(&scene, "echo out$((40 + 2)); echo err$((40 + 3)) >&2; exit 7", "");
+    let told = text(&shown.stdout);
+    assert_eq!((told.matches("out42").count(), told.matches("err43").count()), (1, 1), "{told}");
+    assert!(told.contains("\"exit_code\": 7") && !told.contains("\"stdout\""), "{told}");
+    assert!(told.contains("its exit code is 7"), "{told}");
+    assert_eq!(shown.status.code(), Some(1), "{told}");
+}
+
+#[test]
+fn a_program_that_fails_is_a_failed_command() {
+    let scene = Scene::new();
+    for (code, ends) in [(0, 0), (3, 1)] {
+        let arguments =
+            json!({"command": "bash", "args": ["-c", format!("echo hi; exit {code}")]}).to_string();
+        let shown = scene.node.cli(&["call", "cmd.run", &arguments]);
+        let answer: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        // Whoever reads the answer from a pipe gets all of it.
+        assert_eq!((&answer["exit_code"], &answer["stdout"]), (&json!(code), &json!("hi\n")));
+        assert_eq!(shown.status.code(), Some(ends), "{}", text(&shown.stderr));
+        assert_eq!(text(&shown.stderr).contains(&format!("exit code is {code}")), ends == 1);
+        let shown = scene.node.cli(&["--json", "call", "cmd.run", &arguments]);
+        let answer: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!((&answer["result"]["exit_code"], shown.status.code()), (&json!(code), Some(ends)));
+    }
+}
+
+/// Asked, approved, and followed by who asked while it runs: the command ends only once it was heard.
+#[test]
+fn after_an_approval() {
+    let scene = Scene::new();
+    // The workspace comes with its first use.
+    scene.write("first.txt", "");
+    let script = "until [ -e go ]; do echo still here; sleep 0.1; done; echo last";
+    let mut caller = std::process::Command::new(crate::common::AEGIS)
+        .args(["call", "--wait", "tool.bash", &json!({"script": script}).to_string()])
+        .env("AEGIS_DATA", scene.node.data())
+        .env("AEGIS_TOKEN", &scene.agent)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(caller.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let waits = told.next().unwrap();
+    let id = waits.split(' ').next_back().unwrap();
+    // Somebody else who waits hears nothing of it.
+    let stranger = scene.node.token.clone();
+    let mut watching = scene.node.connect();
+    write!(
+        watching,
+        "GET /v1/approvals/{id}?wait=60s HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {stranger}\r\n\
+         accept: text/event-stream\r\nconnection: close\r\n\r\n",
+        scene.node.address
+    )
+    .unwrap();
+    let path = format!("/v1/approvals/{id}/approve");
+    let decided = scene.node.request("POST", &path, Some(&scene.node.token), None);
+    assert_eq!(decided.status, 200, "{waits}: {}", decided.body);
+    assert_eq!(told.next().as_deref(), Some("still here"));
+    std::fs::write(scene.node.workspace().join("go"), "").unwrap();
+    assert_eq!(told.find(|line| line != "still here").as_deref(), Some("last"));
+    let ended = caller.wait_with_output().unwrap();
+    assert!(ended.status.success() && text(&ended.stdout).contains("last"), "{}", text(&ended.stdout));
+    let watched = crate::common::read_answer(&mut watching);
+    assert_eq!(watched.header("content-type"), Some("application/json"), "{}", watched.body);
+    assert_eq!(watched.json()["state"], "executed");
+}
+
 #[test]
 fn over_mcp_as_progress() {
     let scene = Scene::new();

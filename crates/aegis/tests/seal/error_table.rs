@@ -163,3 +163,22 @@ fn policy_violations_and_inactive_sessions() {
     assert_eq!(refusal(&answer), (403, -32000, "SessionInactive".into()), "{}", answer.body);
     assert_eq!(seal_code(&answer), 1006);
 }
+
+#[test]
+fn what_the_node_can_not_do_is_its_own_fault() {
+    let node = TestNode::with_config(
+        "  security_contexts:\n    - name: careful\n      capabilities:\n        \
+         - {tool_pattern: fs.write, path_allowlist: [/workspace], approval: required}",
+    );
+    let agent = Agent::new(&node, "careful");
+    let write = || agent.call("fs.write", json!({"path": "a", "content": ""}));
+    assert_eq!(write().status, 200, "it waits");
+    // A registry that somebody has damaged under the running node.
+    let registry = rusqlite::Connection::open(node.data().join("registry.db")).unwrap();
+    registry.busy_timeout(Duration::from_secs(10)).unwrap();
+    registry.execute_batch("DROP TABLE approvals").unwrap();
+    let answer = write();
+    assert_eq!(refusal(&answer), (500, -32603, "InternalError".into()), "{}", answer.body);
+    // The session is none the worse for it.
+    assert_eq!(agent.send(&agent.envelope(&harmless())).status, 403, "the context has no such tool");
+}

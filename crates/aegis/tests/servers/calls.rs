@@ -153,3 +153,82 @@ fn a_server_may_take_the_place_of_a_web_provider_only() {
     common::wait_until(|| replaced.call("web.search", json!({"text": "mine"})).status == 200);
     assert_eq!(replaced.call("web.search", json!({"text": "mine"})).result(), json!("mine"));
 }
+
+/// Resources and prompts are granted for servers by name, and nothing is heard of the others.
+#[test]
+fn resources_and_prompts_are_granted_per_server() {
+    let context = "  security_contexts:\n    - name: tenant-local-clerk\n      capabilities:\n        - {tool_pattern: one.*}\n        - {tool_pattern: mcp.*, server_allowlist: [one]}\n";
+    let servers = [server("one", "", &[]), server("two", "", &[])];
+    let node = TestNode::with_config(&format!("{}{context}", config(&servers)));
+    for name in ["one", "two"] {
+        common::wait_until(|| node.call(&format!("{name}.echo"), json!({"text": "x"})).status == 200);
+    }
+    let clerk = node.make_token("tenant-local-clerk");
+    let read = |server: &str| {
+        node.call_as(&clerk, "mcp.resources.read", json!({"server": server, "uri": "memo://one"}))
+    };
+    common::wait_until(|| read("one").status == 200);
+    let refused = read("two");
+    assert_eq!((refused.status, refused.violation().as_str()), (403, "ToolNotAllowed"), "{}", refused.body);
+    assert!(refused.body.contains("server_allowlist"), "{}", refused.body);
+    let prompt = json!({"server": "two", "name": "greet", "arguments": {"who": "you"}});
+    assert_eq!(node.call_as(&clerk, "mcp.prompts.get", prompt).status, 403);
+    let complete = json!({"server": "two", "ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "who", "value": "a"}});
+    assert_eq!(node.call_as(&clerk, "mcp.completion.complete", complete).status, 403);
+    for list in ["mcp.resources.list", "mcp.resources.templates", "mcp.prompts.list"] {
+        let listed = node.call_as(&clerk, list, json!({}));
+        assert!(
+            listed.body.contains("\"one\"") && !listed.body.contains("\"two\""),
+            "{list}: {}",
+            listed.body
+        );
+        assert!(node.call(list, json!({})).body.contains("\"two\""), "the operator sees both");
+    }
+}
+
+/// What the node was started with open, and what it opens itself, is not for servers.
+#[test]
+fn a_server_has_no_descriptors_but_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = std::fs::File::create(dir.path().join("given-to-the-node")).unwrap();
+    rustix::io::fcntl_setfd(&given, rustix::io::FdFlags::empty()).unwrap();
+    let node = node("", &[]);
+    let open = node.call("fix.descriptors", json!({})).result();
+    let open = open.as_str().unwrap();
+    let foreign: Vec<&str> = open
+        .lines()
+        .filter(|line| {
+            let (number, target) = line.split_once(' ').unwrap();
+            // The fourth is the listing itself.
+            number.parse::<u32>().unwrap() > 2 && !target.starts_with("/proc/")
+        })
+        .collect();
+    assert!(foreign.is_empty(), "{open}");
+    let node_holds = std::fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap().flatten();
+    let node_holds: Vec<_> = node_holds.filter_map(|one| std::fs::read_link(one.path()).ok()).collect();
+    assert!(
+        node_holds.iter().any(|target| target.to_string_lossy().contains("given-to-the-node")),
+        "{node_holds:?}"
+    );
+}
+
+#[test]
+fn histograms_tell_gates_routes_and_servers_apart() {
+    let node = node("", &[]);
+    assert_eq!(node.call("fix.echo", json!({"text": "x"})).status, 200);
+    let metrics = node.request("GET", "/metrics", Some(&node.token), None).body;
+    let figure = |start: &str| -> u64 {
+        let line = metrics.lines().find(|line| line.starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("{start}: {metrics}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let calls = figure("aegis_upstream_seconds_count{server=\"fix\"}");
+    assert!(calls >= 1 && figure("aegis_route_seconds_count{route=\"upstream\"}") >= calls);
+    for gate in ["catalog", "arguments", "policy", "approval"] {
+        assert!(figure(&format!("aegis_gate_seconds_count{{gate=\"{gate}\"}}")) >= calls, "{gate}");
+    }
+    assert_eq!(
+        figure("aegis_upstream_seconds_bucket{server=\"fix\",le=\"+Inf\"}"),
+        figure("aegis_upstream_seconds_count{server=\"fix\"}")
+    );
+}

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in threads of their own")]
 
+#[path = "../common/collector.rs"]
+mod collector;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../../../mcp-client/tests/client/fixture.rs"]
@@ -10,6 +12,8 @@ mod fixture;
 mod calls;
 mod chaos;
 mod condition;
+mod sandboxed;
+mod traces;
 
 use common::TestNode;
 use serde_json::{Value, json};

@@ -1,12 +1,15 @@
 //! SecurityContexts: what a caller may do. Matching lives here with the types; the order of checks is the policy
 //! gate's.
 
-use std::{collections::BTreeMap, fmt};
+mod patterns;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::SandboxChoice;
 use crate::{
     caller::Tier,
     command::{self, ArgumentPatterns},
@@ -16,6 +19,8 @@ use crate::{
     path::PathPrefix,
     quantity::Size,
 };
+
+pub use patterns::{BadDenyEntry, BadToolPattern, DenyEntry, DenyTarget, ToolPattern};
 
 pub const OPERATOR_CONTEXT: &str = "aegis-system-operator";
 
@@ -30,7 +35,8 @@ pub struct SecurityContext {
     /// A call passes when one capability names its tool and all that capability's limits hold.
     #[serde(default)]
     pub capabilities: Vec<Capability>,
-    /// Refused whatever the capabilities say: `fs.delete`, `web.*`, or with an argument, `fs.read:/workspace/keys`.
+    /// Refused whatever the capabilities say: `fs.delete`, `web.*`, or with an argument, `fs.read:/workspace/keys`. What
+    /// `*:/workspace/keys` names is closed to every tool, over NFS and to commands.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub deny_list: Vec<DenyEntry>,
@@ -61,6 +67,12 @@ pub struct Capability {
     /// What may stand among the arguments of a program (of `*`: of every program), e.g. `git: {deny: ["-c*"]}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argument_patterns: Option<ArgumentPatterns>,
+    /// What confines the commands, where that is not what the node is set to, e.g. `{image: localhost/python:3}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxChoice>,
+    /// MCP servers whose resources, prompts, completion and tasks the tools `mcp.*` may use, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_allowlist: Option<Vec<String>>,
     /// Per caller and tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
@@ -100,141 +112,6 @@ pub struct RateLimit {
     pub per_seconds: u32,
 }
 
-/// `name`, `prefix.*` or `*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum ToolPattern {
-    Any,
-    /// Ends with the dot.
-    Prefix(String),
-    Exact(String),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no tool pattern: write a name such as fs.read, a prefix such as fs.*, or *")]
-pub struct BadToolPattern(String);
-
-impl ToolPattern {
-    pub fn parse(text: &str) -> Result<Self, BadToolPattern> {
-        let bad = || BadToolPattern(text.to_owned());
-        let name_ok = |name: &str| {
-            !name.is_empty()
-                && name.len() <= 128
-                && name.split('.').all(|part| {
-                    !part.is_empty()
-                        && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-                })
-        };
-        match text {
-            "*" => Ok(Self::Any),
-            _ => match text.strip_suffix(".*") {
-                Some(prefix) if name_ok(prefix) => Ok(Self::Prefix(format!("{prefix}."))),
-                None if name_ok(text) => Ok(Self::Exact(text.to_owned())),
-                _ => Err(bad()),
-            },
-        }
-    }
-
-    pub fn matches(&self, tool: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Prefix(prefix) => tool.len() > prefix.len() && tool.starts_with(prefix.as_str()),
-            Self::Exact(name) => tool == name,
-        }
-    }
-}
-
-impl fmt::Display for ToolPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("*"),
-            Self::Prefix(prefix) => write!(f, "{prefix}*"),
-            Self::Exact(name) => f.write_str(name),
-        }
-    }
-}
-
-impl TryFrom<String> for ToolPattern {
-    type Error = BadToolPattern;
-
-    fn try_from(text: String) -> Result<Self, BadToolPattern> {
-        Self::parse(&text)
-    }
-}
-
-impl From<ToolPattern> for String {
-    fn from(pattern: ToolPattern) -> Self {
-        pattern.to_string()
-    }
-}
-
-/// A tool pattern, optionally with the path, domain or program it is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DenyEntry {
-    pub tool: ToolPattern,
-    pub target: Option<DenyTarget>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DenyTarget {
-    Path(PathPrefix),
-    /// A domain or a program: which of the two, the tool's own targets say.
-    Name(DomainPattern),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no deny entry: {reason}")]
-pub struct BadDenyEntry {
-    text: String,
-    reason: String,
-}
-
-impl DenyEntry {
-    pub fn parse(text: &str) -> Result<Self, BadDenyEntry> {
-        let bad = |reason: String| BadDenyEntry { text: text.to_owned(), reason };
-        let (tool, target) = match text.split_once(':') {
-            Some((tool, target)) => (tool, Some(target)),
-            None => (text, None),
-        };
-        let tool = ToolPattern::parse(tool).map_err(|error| bad(error.to_string()))?;
-        let target = match target {
-            None => None,
-            Some(path) if path.starts_with('/') => {
-                Some(DenyTarget::Path(PathPrefix::parse(path).map_err(|error| bad(error.to_string()))?))
-            }
-            Some(name) => {
-                Some(DenyTarget::Name(DomainPattern::parse(name).map_err(|error| bad(error.to_string()))?))
-            }
-        };
-        Ok(Self { tool, target })
-    }
-}
-
-impl fmt::Display for DenyEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.target {
-            None => self.tool.fmt(f),
-            Some(DenyTarget::Path(path)) => write!(f, "{}:{path}", self.tool),
-            Some(DenyTarget::Name(name)) => write!(f, "{}:{name}", self.tool),
-        }
-    }
-}
-
-impl TryFrom<String> for DenyEntry {
-    type Error = BadDenyEntry;
-
-    fn try_from(text: String) -> Result<Self, BadDenyEntry> {
-        Self::parse(&text)
-    }
-}
-
-impl From<DenyEntry> for String {
-    fn from(entry: DenyEntry) -> Self {
-        entry.to_string()
-    }
-}
-
 impl Capability {
     pub fn of(tool_pattern: &str) -> Result<Self, BadToolPattern> {
         Ok(Self {
@@ -244,6 +121,8 @@ impl Capability {
             command_allowlist: None,
             subcommand_allowlist: None,
             argument_patterns: None,
+            sandbox: None,
+            server_allowlist: None,
             rate_limit: None,
             max_response_size: None,
             max_concurrent: None,
@@ -278,11 +157,14 @@ impl Capability {
         let programs = self.command_allowlist.clone().map(Subcommands::List);
         let lists = [("command_allowlist", &programs), ("subcommand_allowlist", &self.subcommand_allowlist)];
         let all = lists.into_iter().filter_map(|(member, list)| Some((member, list.as_ref()?)));
-        all.flat_map(|(member, list)| {
+        let lists = all.flat_map(|(member, list)| {
             let found = command_mistakes(list).into_iter();
             found.map(move |(place, mistake)| (format!("{above}/{member}/{place}"), mistake.to_owned()))
-        })
-        .collect()
+        });
+        let sandbox = self.sandbox.as_ref().and_then(SandboxChoice::mistake);
+        let sandbox =
+            sandbox.map(|(member, mistake)| (format!("{above}/sandbox/{member}"), mistake.to_owned()));
+        lists.chain(sandbox).collect()
     }
 }
 
@@ -376,26 +258,6 @@ pub(super) fn check(contexts: &[SecurityContext]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes_need_the_dot() {
-        let pattern = ToolPattern::parse("fs.*").unwrap();
-        assert!(pattern.matches("fs.read"));
-        assert!(!pattern.matches("fsx.read"));
-        assert!(!pattern.matches("fs"));
-        assert!(!pattern.matches("fs."));
-    }
-
-    #[test]
-    fn unknown_syntax_is_an_error_at_load() {
-        for text in ["fs*", "f?.read", "", ".*", "fs..read", "*.read", "fs.*.x", "fs read"] {
-            assert!(ToolPattern::parse(text).is_err(), "{text}");
-        }
-        for text in ["fs.read:", "fs.read:a*b", "fs*:/etc", "fs.read:/etc/../x"] {
-            assert!(DenyEntry::parse(text).is_err(), "{text}");
-        }
-        assert_eq!(DenyEntry::parse("fs.read:/etc/*").unwrap().to_string(), "fs.read:/etc");
-    }
 
     #[test]
     fn contexts_of_their_own_are_checked_as_in_a_configuration() {

@@ -14,6 +14,7 @@ pub const REDACTED: &str = "[redacted]";
 pub const SHORTEST_REDACTED: usize = 6;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// Finds all known secrets in one pass, as they are and as JSON, URLs, headers and dumps write them.
 #[derive(Debug, Default)]
@@ -139,7 +140,17 @@ fn written_forms(secret: &str) -> Vec<String> {
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let mut forms =
         vec![secret.to_owned(), json, hex.to_uppercase(), hex, percent(secret, false), percent(secret, true)];
+    for upper in [true, false] {
+        forms.push(percent_all(secret, upper));
+        let escaped = escaped(secret, upper);
+        // And as a text that holds it is written as JSON in turn.
+        forms.push(escaped.replace('\\', "\\\\"));
+        forms.push(escaped);
+        // As Python and others write JSON: only what is not ASCII is escaped.
+        forms.push(escaped_beyond_ascii(secret, upper));
+    }
     forms.extend(base64_cores(secret.as_bytes()));
+    forms.extend(base32_cores(secret.as_bytes()));
     forms.retain(|form| form.len() >= SHORTEST_REDACTED);
     forms
 }
@@ -156,28 +167,56 @@ fn percent(text: &str, space_is_plus: bool) -> String {
         .collect()
 }
 
-/// What base64 makes of the bytes wherever they stand in a longer text, as in `user:password`: the digits that depend
-/// on these bytes alone, for each of the three ways they can fall, in both alphabets.
+/// Every byte as URLs may spell it, though they need not.
+fn percent_all(text: &str, upper: bool) -> String {
+    text.bytes().map(|byte| if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") }).collect()
+}
+
+/// Every character as JSON may spell it, though it need not.
+fn escaped(text: &str, upper: bool) -> String {
+    text.encode_utf16().map(|unit| escape(unit, upper)).collect()
+}
+
+fn escaped_beyond_ascii(text: &str, upper: bool) -> String {
+    let json = serde_json::to_string(text).unwrap_or_default();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
+    let unit = |unit: u16| match u8::try_from(unit) {
+        Ok(byte) if byte.is_ascii() => char::from(byte).to_string(),
+        _ => escape(unit, upper),
+    };
+    json.encode_utf16().map(unit).collect()
+}
+
+fn escape(unit: u16, upper: bool) -> String {
+    if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }
+}
+
+/// What base64 makes of the bytes wherever they stand in a longer text, as in `user:password`, in both alphabets.
 fn base64_cores(bytes: &[u8]) -> Vec<String> {
-    let mut cores = Vec::new();
-    for before in 0..3_usize {
-        let first = (before * 8).div_ceil(6);
-        let last = (before + bytes.len()) * 8 / 6;
-        let bit = |index: usize| -> usize {
-            let byte = index / 8;
-            if byte < before { 0 } else { usize::from(bytes[byte - before] >> (7 - index % 8) & 1) }
-        };
-        let core: String = (first..last)
-            .map(|digit| (0..6).fold(0, |value, step| value << 1 | bit(digit * 6 + step)))
-            .map(|value| char::from(BASE64[value]))
-            .collect();
-        // Fewer would be found by chance.
-        if core.len() >= 8 {
-            cores.push(core.replace('+', "-").replace('/', "_"));
-            cores.push(core);
-        }
-    }
-    cores
+    let cores = (0..3).filter_map(|before| core(bytes, before, 6, BASE64));
+    cores.flat_map(|core| [core.replace('+', "-").replace('/', "_"), core]).collect()
+}
+
+/// The same for base32, in both cases.
+fn base32_cores(bytes: &[u8]) -> Vec<String> {
+    let cores = (0..5).filter_map(|before| core(bytes, before, 5, BASE32));
+    cores.flat_map(|core| [core.to_lowercase(), core]).collect()
+}
+
+/// The digits of `bits` bits that depend on these bytes alone, when so many others stand before them.
+fn core(bytes: &[u8], before: usize, bits: usize, alphabet: &[u8]) -> Option<String> {
+    let first = (before * 8).div_ceil(bits);
+    let last = (before + bytes.len()) * 8 / bits;
+    let bit = |index: usize| -> usize {
+        let byte = index / 8;
+        if byte < before { 0 } else { usize::from(bytes[byte - before] >> (7 - index % 8) & 1) }
+    };
+    let core: String = (first..last)
+        .map(|digit| (0..bits).fold(0, |value, step| value << 1 | bit(digit * bits + step)))
+        .map(|value| char::from(alphabet[value]))
+        .collect();
+    // Fewer would be found by chance.
+    (core.len() >= 8).then_some(core)
 }
 
 #[cfg(test)]
@@ -205,6 +244,36 @@ mod tests {
         let redactor = redactor(&["correct-horse"]);
         for encoded in ["YW5uOmNvcnJlY3QtaG9yc2U=", "dXNlcjpjb3JyZWN0LWhvcnNl", "YWI6Y29ycmVjdC1ob3JzZQ=="] {
             assert!(redactor.finds(encoded.as_bytes()), "{encoded}");
+        }
+    }
+
+    #[test]
+    fn every_letter_spelt_out_is_found() {
+        let redactor = redactor(&["correct-höрse😀"]);
+        let units = || "correct-höрse😀".encode_utf16();
+        let escaped: String = units().map(|unit| format!("\\u{unit:04x}")).collect();
+        assert_eq!(redactor.text(&format!("{{\"a\":\"{escaped}\"}}")), r#"{"a":"[redacted]"}"#);
+        let upper: String = units().map(|unit| format!("\\u{unit:04X}")).collect();
+        assert_eq!(redactor.text(&upper), "[redacted]");
+        assert_eq!(redactor.text(r"x correct-h\u00f6\u0440se\ud83d\ude00 y"), "x [redacted] y");
+        let percent: String = "correct-höрse😀".bytes().map(|byte| format!("%{byte:02x}")).collect();
+        assert_eq!(redactor.text(&percent), "[redacted]");
+        assert_eq!(redactor.text(&percent.to_uppercase()), "[redacted]");
+    }
+
+    #[test]
+    fn base32_is_found_wherever_it_falls() {
+        // `correct-horse` after none to four other letters.
+        let redactor = redactor(&["correct-horse"]);
+        for encoded in [
+            "MNXXE4TFMN2C22DPOJZWK===",
+            "PBRW64TSMVRXILLIN5ZHGZI=",
+            "PB4GG33SOJSWG5BNNBXXE43F",
+            "PB4HQY3POJZGKY3UFVUG64TTMU======",
+            "PB4HQ6DDN5ZHEZLDOQWWQ33SONSQ====",
+        ] {
+            assert!(redactor.finds(encoded.as_bytes()), "{encoded}");
+            assert!(redactor.finds(encoded.to_lowercase().as_bytes()), "{encoded}");
         }
     }
 

@@ -116,7 +116,9 @@ pub(crate) fn start(
     let responses = request.params.input_responses.filter(|_| era.is_modern()).map(ToOwned::to_owned);
     let (say, asides) = if client.hears { mpsc::channel(MOST_ASIDES) } else { mpsc::channel(1) };
     let (say, asides) = (Some(say).filter(|_| client.hears), Some(asides).filter(|_| client.hears));
-    let asked = Asked::new(&caller, request, era, client, &wanted, say.as_ref());
+    let progress_token = request.params.progress_token().map(str::to_owned);
+    let words = progress_token.as_ref().map(|_| Arc::new(Words::default()));
+    let asked = Asked::new(&caller, request, era, client, &wanted, say.as_ref(), words.as_ref());
     let mut withdrawn = CancellationToken::new();
     // Both live for as long as somebody waits.
     let (mut connection, mut entered): (Option<DropGuard>, Option<Entered>) = (None, None);
@@ -130,8 +132,6 @@ pub(crate) fn start(
         Withdrawal::Never => {}
     }
     let outlives_connection = entered.is_some();
-    let progress_token = request.params.progress_token().map(str::to_owned);
-    let words = progress_token.as_ref().map(|_| Arc::new(Words::default()));
     let doubts = Arc::new(Doubts::default());
     let brought = brought(carried.as_ref(), responses.as_deref());
     let ears = ears(request, era, client, words.as_ref(), say, &doubts, brought);
@@ -222,7 +222,7 @@ struct Life {
 
 impl Life {
     async fn begin(self, ears: Ears, doubts: Arc<Doubts>, guard: Option<DropGuard>) -> Option<Answer> {
-        let call = match self.wanted.call(&self.conversation, self.asked.era).await {
+        let call = match self.wanted.call(&self.conversation, &self.caller, self.asked.era).await {
             Ok(call) => call,
             Err(fault) => return Some(fault.answer(&self.asked.id)),
         };

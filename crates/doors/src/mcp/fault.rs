@@ -91,13 +91,10 @@ impl Fault {
         error
     }
 
-    /// The answer as text. Where the id could not be read it is left out: `null` is no valid id.
+    /// The answer as text. Where the id could not be read it is `null`, as JSON-RPC wants it: some clients drop an
+    /// answer without one.
     pub(crate) fn render(&self, id: Option<&str>) -> Vec<u8> {
-        let error = self.to_json();
-        match id {
-            Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
-            None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
-        }
-        .into_bytes()
+        let (id, error) = (id.unwrap_or("null"), self.to_json());
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes()
     }
 }

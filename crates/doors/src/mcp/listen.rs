@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use aegis_core::{Call, Caller};
-use aegis_routes::upstream::{Notice, Sought};
+use aegis_core::Caller;
+use aegis_routes::upstream::Notice;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -16,8 +16,8 @@ use super::{
     fault::Fault,
     message::Request,
     standing::Standing,
-    wanted,
-    watches::{self, SUBSCRIBE, Watch},
+    wanted::{self, Wanted},
+    watches::{SUBSCRIBE, Watch},
 };
 
 /// Resources that one stream may watch.
@@ -104,11 +104,11 @@ impl Listening {
 
     async fn watch(&self, uri: &str) -> Option<Watch> {
         let doors = &self.conversation.doors;
-        let owner = doors.offers.owner(Sought::Resource(uri)).await?;
-        let call = Call::new(SUBSCRIBE, watches::arguments(&owner.server, uri));
+        let call = wanted::resource(&self.conversation, &self.caller, uri, SUBSCRIBE).await.ok().flatten()?;
+        let server = Wanted::watched(&call)?.0.to_owned();
         let reply = doors.plane.call(self.caller.clone(), call, CancellationToken::new()).await;
         let done = reply.result.ok().filter(|done| done.pending.is_none() && done.outcome.failure.is_none());
-        done.map(|_| self.conversation.watches.enter(&doors.plane, self.caller.clone(), &owner.server, uri))
+        done.map(|_| self.conversation.watches.enter(&doors.plane, self.caller.clone(), &server, uri))
     }
 
     /// The next notification. `None` when there will be none.

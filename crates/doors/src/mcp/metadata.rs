@@ -34,9 +34,13 @@ pub(super) async fn document(State(transport): State<Arc<Transport>>, request: R
 
 /// A refusal for want of a good credential, which says where to read more.
 pub(super) fn challenge(doors: &Doors, parts: &Parts, violation: &Violation) -> Response {
-    // Elsewhere an id that is not known is left out. Here nobody has looked, and only with a `null` does a widely used
-    // client show the message.
-    let mut response = http::fault(&Fault::refused(violation), Some("null"));
+    let refused = Fault::refused(violation);
+    // To a client of MCP, 404 means that its session has ended; here it is a context that is not there.
+    let refused = match refused.status {
+        StatusCode::NOT_FOUND => refused.with_status(StatusCode::BAD_REQUEST),
+        _ => refused,
+    };
+    let mut response = http::fault(&refused, None);
     if response.status() != StatusCode::UNAUTHORIZED {
         return response;
     }

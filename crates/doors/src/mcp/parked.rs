@@ -29,6 +29,7 @@ use super::{
     told::{CallMeta, Told},
     wanted::{Shape, Wanted},
 };
+use crate::words::Words;
 
 /// How often a request is answered with another question. Official clients give up after ten.
 const MOST_ROUNDS: u8 = 8;
@@ -48,6 +49,8 @@ pub(crate) struct Asked {
     pub(crate) digest: String,
     /// Whose it is.
     pub(crate) credential: CredentialId,
+    /// Where what the call says goes, if the client wants to hear it.
+    words: Option<Arc<Words>>,
     manner: Manner,
     may_wait: bool,
     alone: bool,
@@ -91,6 +94,7 @@ impl Asked {
         client: Client<'_>,
         wanted: &Wanted,
         asides: Option<&mpsc::Sender<Aside>>,
+        words: Option<&Arc<Words>>,
     ) -> Self {
         let manner = match (era, client.questions, asides) {
             (Era::Modern, ..) => {
@@ -112,7 +116,8 @@ impl Asked {
         let Client { may_wait, alone, .. } = client;
         let id = request.id.as_str().to_owned();
         let (digest, credential) = (wanted.digest.clone(), caller.credential.clone());
-        Self { id, era, shape: wanted.shape, digest, credential, manner, may_wait, alone }
+        let words = words.cloned();
+        Self { id, era, shape: wanted.shape, digest, credential, words, manner, may_wait, alone }
     }
 }
 
@@ -155,7 +160,7 @@ pub(crate) async fn settle(
     let decided = match &asked.manner {
         Manner::Task => return tasks::created(conversation, &asked.id, approval).into(),
         _ if again && asked.may_wait => {
-            Some(decision(conversation, approval, Deadline::new(conversation)).await)
+            Some(decision(conversation, caller, asked, approval, Deadline::new(conversation)).await)
         }
         _ => None,
     };
@@ -171,7 +176,7 @@ pub(crate) async fn settle(
             input_required(conversation, asked, approval, (!again).then_some(prompt), state)
         }
         Manner::Question { prompt, questions, asides } if !again => {
-            let told = ask(conversation, asked.era, approval, prompt, questions, asides).await;
+            let told = ask(conversation, caller, asked, approval, prompt, questions, asides).await;
             outcome(conversation, caller, asked, told.as_ref().unwrap_or(approval)).await
         }
         _ => outcome(conversation, caller, asked, approval).await,
@@ -181,7 +186,8 @@ pub(crate) async fn settle(
 /// Asks the client on the stream of its answer. Gives the request as it then stands, if anything came of it.
 async fn ask(
     conversation: &Conversation,
-    era: Era,
+    caller: &Caller,
+    asked: &Asked,
     approval: &Approval,
     prompt: &Prompt,
     questions: &Arc<Questions>,
@@ -189,14 +195,14 @@ async fn ask(
 ) -> Option<Approval> {
     let deadline = Deadline::new(conversation);
     let mut asking = questions.open()?;
-    asides.send(Aside::Question(elicitation(&asking, era, prompt, approval))).await.ok()?;
+    asides.send(Aside::Question(elicitation(&asking, asked.era, prompt, approval))).await.ok()?;
     let said = tokio::select! {
         // An approver may be quicker than the user.
-        decided = decision(conversation, approval, deadline) => return Some(decided),
+        decided = decision(conversation, caller, asked, approval, deadline) => return Some(decided),
         said = asking.answered() => said,
     };
     match said {
-        Said::Accept => Some(decision(conversation, approval, deadline).await),
+        Said::Accept => Some(decision(conversation, caller, asked, approval, deadline).await),
         Said::Decline => Some(take_back(conversation, approval).await),
         Said::Dismiss | Said::Nothing => None,
     }
@@ -214,11 +220,12 @@ pub(crate) async fn resume(
         Ok(approval) => approval,
         Err(fault) => return fault.answer(&asked.id),
     };
+    let deadline = Deadline::new(conversation);
     let (approval, waits) = match said {
         Said::Decline => (take_back(conversation, &approval).await, true),
-        Said::Accept => (decision(conversation, &approval, Deadline::new(conversation)).await, true),
+        Said::Accept => (decision(conversation, caller, asked, &approval, deadline).await, true),
         Said::Nothing if state.waits => {
-            (decision(conversation, &approval, Deadline::new(conversation)).await, true)
+            (decision(conversation, caller, asked, &approval, deadline).await, true)
         }
         Said::Nothing | Said::Dismiss => (approval, false),
     };
@@ -254,14 +261,25 @@ impl Deadline {
 }
 
 /// Waits for a decision and what comes of it, for as long as a client can be expected to.
-async fn decision(conversation: &Conversation, approval: &Approval, Deadline(until): Deadline) -> Approval {
+async fn decision(
+    conversation: &Conversation,
+    caller: &Caller,
+    asked: &Asked,
+    approval: &Approval,
+    Deadline(until): Deadline,
+) -> Approval {
     let Ok(_place) = conversation.waits.try_acquire() else { return approval.clone() };
     let doors = &conversation.doors;
     let left = until.saturating_duration_since(Instant::now());
-    tokio::select! {
-        decided = doors.plane.approvals().wait(&approval.id, left) => {
-            decided.unwrap_or_else(|_| approval.clone())
+    let approvals = doors.plane.approvals();
+    let decided = async {
+        match &asked.words {
+            Some(words) => approvals.follow(&approval.id, left, caller, &**words).await,
+            None => approvals.wait(&approval.id, left).await,
         }
+    };
+    tokio::select! {
+        decided = decided => decided.unwrap_or_else(|_| approval.clone()),
         () = doors.stopping.cancelled() => approval.clone(),
     }
 }
@@ -309,9 +327,10 @@ fn waiting(conversation: &Conversation, asked: &Asked, approval: &Approval) -> A
         plane.catalog().resolve(REQUEST_TOOL).filter(|tool| plane.policy().sees(&approval.caller, tool));
     envelope["hint"] = format!(
         "nothing has run: a person must agree first. Call {} again with exactly the same arguments to wait for the \
-         decision and get the result{}; until then do not try other ways to the same end",
+         decision and get the result{}; until then do not try other ways to the same end{}",
         approval.asked_as.as_deref().unwrap_or(&approval.tool),
         if state.is_some() { format!(", or ask {REQUEST_TOOL} with this intentId how it stands") } else { String::new() },
+        approval.way_out().map_or_else(String::new, |way| format!(". {way}")),
     )
     .into();
     if asked.shape != Shape::Tool {

@@ -133,36 +133,43 @@ impl Wanted {
     }
 
     /// The call itself. Whose a resource or a prompt is may have to be asked first.
-    pub(crate) async fn call(&self, conversation: &Conversation, era: Era) -> Result<Call, Fault> {
+    pub(crate) async fn call(
+        &self,
+        conversation: &Conversation,
+        caller: &Caller,
+        era: Era,
+    ) -> Result<Call, Fault> {
         let offers = &conversation.doors.offers;
         let call = match &self.target {
             Target::Call(call) => call.clone(),
             Target::Resource { uri, tool } => {
-                let owner = offers.owner(Sought::Resource(uri)).await.ok_or_else(|| no_resource(uri, era))?;
-                Call::new(*tool, watches::arguments(&owner.server, uri))
+                resource(conversation, caller, uri, tool).await?.ok_or_else(|| no_resource(uri, era))?
             }
             Target::Prompt { name, arguments } => {
-                let Owner { server, name } =
-                    offers.owner(Sought::Prompt(name)).await.ok_or_else(|| no_prompt(name))?;
-                let mut members = json!({"server": server, "name": name});
-                if let Some(arguments) = arguments {
-                    members["arguments"] = arguments.clone();
-                }
-                Call::new(PROMPT, members.as_object().cloned().unwrap_or_default())
+                let owners = offers.owners(Sought::Prompt(name)).await;
+                let claims = owners.into_iter().map(|Owner { server, name }| {
+                    let mut members = json!({"server": server, "name": name});
+                    if let Some(arguments) = arguments {
+                        members["arguments"] = arguments.clone();
+                    }
+                    Call::new(PROMPT, members.as_object().cloned().unwrap_or_default())
+                });
+                the_one(conversation, caller, name, claims.collect())?.ok_or_else(|| no_prompt(name))?
             }
             Target::Completion { template, arguments } => {
                 let name = arguments["ref"]["name"].as_str().unwrap_or_default();
                 let sought = template.as_deref().map_or(Sought::Prompt(name), Sought::Template);
-                let owner = offers
-                    .owner(sought)
-                    .await
-                    .ok_or_else(|| no_prompt(template.as_deref().unwrap_or(name)))?;
-                let mut arguments = arguments.clone();
-                if template.is_none() {
-                    arguments["ref"]["name"] = owner.name.into();
-                }
-                arguments.insert("server".into(), owner.server.into());
-                Call::new(COMPLETE, arguments)
+                let owners = offers.owners(sought).await;
+                let claims = owners.into_iter().map(|owner| {
+                    let mut arguments = arguments.clone();
+                    if template.is_none() {
+                        arguments["ref"]["name"] = owner.name.into();
+                    }
+                    arguments.insert("server".into(), owner.server.into());
+                    Call::new(COMPLETE, arguments)
+                });
+                let name = template.as_deref().unwrap_or(name);
+                the_one(conversation, caller, name, claims.collect())?.ok_or_else(|| no_prompt(name))?
             }
         };
         Ok(call.traced(self.trace.clone()))
@@ -189,6 +196,52 @@ impl Target {
         whole.insert("arguments".into(), arguments);
         call::digest(&whole)
     }
+}
+
+/// The call of a tool about a resource, if any server has it.
+pub(crate) async fn resource(
+    conversation: &Conversation,
+    caller: &Caller,
+    uri: &str,
+    tool: &'static str,
+) -> Result<Option<Call>, Fault> {
+    let owners = conversation.doors.offers.owners(Sought::Resource(uri)).await;
+    let claims = owners.iter().map(|owner| Call::new(tool, watches::arguments(&owner.server, uri)));
+    the_one(conversation, caller, uri, claims.collect())
+}
+
+/// Of the same thing at several servers, the one that the caller may have. Where that leaves a choice, a server that claims
+/// what is another's must not be the one to make it.
+fn the_one(
+    conversation: &Conversation,
+    caller: &Caller,
+    what: &str,
+    mut claims: Vec<Call>,
+) -> Result<Option<Call>, Fault> {
+    if claims.len() > 1 {
+        let plane = &conversation.doors.plane;
+        let may = |call: &Call| {
+            let tool = plane.catalog().resolve(&call.tool);
+            tool.is_some_and(|tool| plane.policy().decide(caller, &tool, &call.arguments).granted.is_some())
+        };
+        match claims.iter().filter(|call| may(call)).count() {
+            // Refused and recorded as any other call.
+            0 => claims.truncate(1),
+            _ => claims.retain(may),
+        }
+    }
+    if claims.len() > 1 {
+        let named = |call: &Call| Some(format!("`{}`", call.arguments.get("server")?.as_str()?));
+        let servers: Vec<String> = claims.iter().filter_map(named).collect();
+        let shown: String = what.chars().take(200).collect();
+        let tool = &claims[0].tool;
+        return Err(Fault::invalid_params(format!(
+            "`{shown}` is claimed by the MCP servers {}, and which of them is meant can't be known; call the tool `{tool}`, \
+             which takes the server's name",
+            servers.join(" and ")
+        )));
+    }
+    Ok(claims.pop())
 }
 
 fn list(kind: Kind) -> (Shape, Target) {

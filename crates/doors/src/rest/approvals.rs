@@ -4,10 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
-    Approval, ApprovalState, Timestamp, Violation, ViolationKind, approval::Standing, id::ApprovalId,
+    Approval, ApprovalState, Caller, Timestamp, Violation, ViolationKind,
+    approval::{ApprovalOutcome, Standing},
+    id::ApprovalId,
     quantity::Span,
 };
-use aegis_plane::approvals::{ApprovalFilter, Decision, NewStanding};
+use aegis_plane::approvals::{self, ApprovalFilter, Covered, Decision, NewStanding};
 use axum::{
     Json,
     body::Bytes,
@@ -15,13 +17,15 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
+use super::tools;
 use crate::{
     Doors,
     guard::{self, Refused},
+    words::Words,
 };
 
 const MOST_LISTED: usize = 1000;
@@ -38,6 +42,7 @@ const STANDING: Duration = Duration::from_secs(8 * 3600);
 pub(crate) struct Page {
     state: Option<String>,
     limit: Option<usize>,
+    after: Option<ApprovalId>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,12 +54,15 @@ pub(crate) struct Patience {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StandingPage {
+    /// Those that are over or revoked, too.
+    #[serde(default)]
+    all: bool,
     limit: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Words {
+struct Objection {
     /// The model that asked receives it.
     reason: String,
 }
@@ -63,8 +71,11 @@ struct Words {
 #[serde(deny_unknown_fields)]
 struct WantedStanding {
     tool: String,
+    arguments: Option<Map<String, Value>>,
     #[serde(default)]
-    arguments: Map<String, Value>,
+    only_named: bool,
+    #[serde(default)]
+    any_arguments: bool,
     user: String,
     tenant: Option<String>,
     until: Option<Timestamp>,
@@ -85,24 +96,33 @@ pub(super) async fn list(
         .map(str::parse::<ApprovalState>)
         .transpose()
         .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error))?;
+    // Only its form is looked at: whether there is such a request is not for everybody to know.
+    if page.after.as_ref().is_some_and(|after| !is_request(after)) {
+        let wrong = "`after` must be the `next` of the page before; leave it out to begin anew";
+        return Err(Violation::new(ViolationKind::MalformedRequest, wrong).into());
+    }
     let approvals = doors.plane.approvals();
     let approver = approvals.is_approver_of(&caller.tenant, &caller);
     let filter = ApprovalFilter {
         state,
         tenant: (!guard::is_operator(&caller)).then(|| caller.tenant.clone()),
-        user: (!approver).then(|| caller.user.clone()),
-        limit: page.limit.unwrap_or(100).min(MOST_LISTED),
+        of: (!approver).then(|| caller.clone()),
+        limit: page.limit.unwrap_or(100).clamp(1, MOST_LISTED),
+        after: page.after,
     };
-    let mut seen = approvals.list(&filter).await?;
-    if !approver {
-        seen.retain(|approval| approval.is_of(&caller));
-        seen = seen.into_iter().map(Approval::for_requester).collect();
+    // Results and whole arguments are read where one request is shown: a session is then known to have read them.
+    let page = approvals.list(&filter).await?;
+    let mut answer = json!({"total": page.approvals.len(), "approvals": page.approvals});
+    if let Some(next) = page.next {
+        answer["next"] = next.as_str().into();
     }
-    // A result is read where one request is shown, so that its session is known to have read it.
-    for approval in &mut seen {
-        approval.outcome = None;
-    }
-    Ok(Json(json!({"total": seen.len(), "approvals": seen})))
+    Ok(Json(answer))
+}
+
+fn is_request(id: &ApprovalId) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'f');
+    let uuid = id.as_str().strip_prefix("approval:");
+    uuid.is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(is_digit))
 }
 
 pub(super) async fn show(
@@ -110,31 +130,77 @@ pub(super) async fn show(
     Path(id): Path<String>,
     Query(patience): Query<Patience>,
     headers: HeaderMap,
-) -> Result<Json<Approval>, Refused> {
+) -> Result<Response, Refused> {
     let caller = guard::identified(&doors, &headers).await?;
-    let wait = patience
-        .wait
-        .as_deref()
-        .map(Span::parse)
-        .transpose()
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, format!("`wait`: {error}")))?;
-    let (id, approvals) = (ApprovalId::new(id), doors.plane.approvals());
-    let approval = approvals.view(&id, &caller).await?;
-    let (Some(wait), false) = (wait, approval.is_settled()) else { return Ok(Json(approval)) };
-    let Ok(_place) = WAITS.try_acquire() else { return Ok(Json(approval)) };
-    tokio::select! {
-        waited = approvals.wait(&id, wait.0.min(LONGEST_WAIT)) => drop(waited?),
-        () = doors.stopping.cancelled() => return Ok(Json(approval)),
+    let wait = patience.parsed()?;
+    let id = ApprovalId::new(id);
+    let approval = doors.plane.approvals().view(&id, &caller).await?;
+    let (Some(wait), false) = (wait, approval.is_settled()) else {
+        return Ok(Json(approval).into_response());
+    };
+    let wait = wait.0.min(LONGEST_WAIT);
+    if !tools::takes_events(&headers) {
+        return Ok(held(&doors, &id, &caller, wait, None).await.into_response());
     }
-    Ok(Json(approvals.view(&id, &caller).await?))
+    let words = Arc::<Words>::default();
+    let held = {
+        let words = Arc::clone(&words);
+        Box::pin(async move { held(&doors, &id, &caller, wait, Some(&words)).await.into_response() })
+    };
+    Ok(tools::narrated(held, words).await)
+}
+
+/// Holds the answer back until the request has ended; who asked may hear meanwhile what the call says.
+async fn held(
+    doors: &Doors,
+    id: &ApprovalId,
+    caller: &Caller,
+    wait: Duration,
+    words: Option<&Words>,
+) -> Result<Json<Approval>, Refused> {
+    let approvals = doors.plane.approvals();
+    if let Ok(_place) = WAITS.try_acquire() {
+        let waited = async {
+            match words {
+                Some(words) => approvals.follow(id, wait, caller, words).await,
+                None => approvals.wait(id, wait).await,
+            }
+        };
+        tokio::select! {
+            waited = waited => drop(waited?),
+            () = doors.stopping.cancelled() => {}
+        }
+    }
+    Ok(Json(approvals.view(id, caller).await?))
 }
 
 pub(super) async fn approve(
     State(doors): State<Arc<Doors>>,
     Path(id): Path<String>,
+    Query(patience): Query<Patience>,
     headers: HeaderMap,
 ) -> Result<Json<Approval>, Refused> {
-    decide(&doors, id, &headers, Decision::Approve).await
+    let wait = patience.parsed()?;
+    let Json(decided) = decide(&doors, id, &headers, Decision::Approve).await?;
+    let approval = match (wait, WAITS.try_acquire()) {
+        (Some(wait), Ok(_place)) if !decided.is_settled() => {
+            let waited = doors.plane.approvals().wait(&decided.id, wait.0.min(LONGEST_WAIT));
+            tokio::select! {
+                waited = waited => waited.unwrap_or(decided),
+                () = doors.stopping.cancelled() => decided,
+            }
+        }
+        _ => decided,
+    };
+    Ok(Json(without_answer(approval)))
+}
+
+/// An approver hears how a call ended. What it answered is for whoever asked, and for an approver who looks.
+fn without_answer(mut approval: Approval) -> Approval {
+    if let Some(ApprovalOutcome::Ran { .. }) = approval.outcome {
+        approval.outcome = None;
+    }
+    approval
 }
 
 pub(super) async fn reject(
@@ -143,8 +209,15 @@ pub(super) async fn reject(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<Approval>, Refused> {
-    let Words { reason } = parsed(&body)?;
+    let Objection { reason } = parsed(&body)?;
     decide(&doors, id, &headers, Decision::Reject { reason }).await
+}
+
+impl Patience {
+    fn parsed(&self) -> Result<Option<Span>, Violation> {
+        let wait = self.wait.as_deref().map(Span::parse).transpose();
+        wait.map_err(|error| Violation::new(ViolationKind::MalformedRequest, format!("`wait`: {error}")))
+    }
 }
 
 async fn decide(
@@ -156,9 +229,11 @@ async fn decide(
     let caller = guard::identified(doors, headers).await?;
     let (id, approvals) = (ApprovalId::new(id), doors.plane.approvals());
     // Whoever may not know of it hears the same as about one that does not exist.
-    approvals.view(&id, &caller).await?;
+    if !approvals.knows(&id, &caller).await? {
+        return Err(approvals::not_found(&id).into());
+    }
     let decided = approvals.decide(&id, decision, &caller).await;
-    decided.map(Json).map_err(too_late)
+    decided.map(|approval| Json(without_answer(approval))).map_err(too_late)
 }
 
 pub(super) async fn cancel(
@@ -183,12 +258,18 @@ pub(super) async fn always(
     State(doors): State<Arc<Doors>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<(StatusCode, Json<Standing>), Refused> {
+) -> Result<(StatusCode, Json<Shown>), Refused> {
     let caller = guard::identified(&doors, &headers).await?;
     let wanted: WantedStanding = parsed(&body)?;
+    let arguments = match (wanted.arguments, wanted.only_named, wanted.any_arguments) {
+        (Some(named), true, false) => Covered::Only(named),
+        (Some(named), false, false) => Covered::Like(named),
+        (None, false, true) => Covered::Any,
+        _ => return Err(unsaid().into()),
+    };
     let new = NewStanding {
         tool: wanted.tool,
-        arguments: wanted.arguments,
+        arguments,
         tenant: wanted.tenant.map_or_else(|| caller.tenant.clone(), |tenant| tenant.as_str().into()),
         user: wanted.user.as_str().into(),
         until: wanted.until.unwrap_or_else(|| Timestamp::now().plus(STANDING)),
@@ -196,7 +277,29 @@ pub(super) async fn always(
         note: wanted.note,
     };
     let made = doors.plane.approvals().always(new, &caller).await?;
-    Ok((StatusCode::CREATED, Json(made)))
+    Ok((StatusCode::CREATED, Json(made.into())))
+}
+
+fn unsaid() -> Violation {
+    Violation::new(
+        ViolationKind::MalformedRequest,
+        "a standing approval says which arguments it is for: `arguments` with a pattern, or `any_arguments: true`",
+    )
+    .hint("`only_named: true` beside a pattern lets no arguments through that it does not name")
+}
+
+/// A standing approval, with what it covers in words.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    #[serde(flatten)]
+    standing: Standing,
+    covers: String,
+}
+
+impl From<Standing> for Shown {
+    fn from(standing: Standing) -> Self {
+        Self { covers: approvals::covers(&standing), standing }
+    }
 }
 
 pub(super) async fn standing(
@@ -213,7 +316,8 @@ pub(super) async fn standing(
     }
     let tenant = (!guard::is_operator(&caller)).then_some(&caller.tenant);
     let limit = page.limit.unwrap_or(100).min(MOST_LISTED);
-    let rows = approvals.standing(tenant, limit).await?;
+    let rows = approvals.standing(tenant, page.all, limit).await?;
+    let rows: Vec<Shown> = rows.into_iter().map(Shown::from).collect();
     Ok(Json(json!({"total": rows.len(), "standing": rows})))
 }
 
@@ -233,7 +337,8 @@ pub(super) async fn page(Path(id): Path<String>) -> Response {
     let plain =
         id.len() <= 80 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":-".contains(&byte));
     if !plain {
-        return Refused::not_found("there is no such page").into_response();
+        let unknown = Violation::new(ViolationKind::UnknownName, "there is no such page");
+        return Refused::from(unknown).into_response();
     }
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Waiting for approval</title>\n\

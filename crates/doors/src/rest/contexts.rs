@@ -5,14 +5,15 @@ use std::sync::Arc;
 use aegis_core::{
     Violation, ViolationKind,
     config::{SecurityContext, security_context},
+    id::ContextVersion,
 };
-use aegis_plane::contexts::{Changed, ContextError};
+use aegis_plane::contexts::{Changed, ContextError, Over};
 use aegis_stores::registry::RegistryError;
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, Query, State},
-    http::{HeaderMap, StatusCode},
+    http::HeaderMap,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,15 +28,17 @@ const MOST_VERSIONS: usize = 1000;
 
 impl From<ContextError> for Refused {
     fn from(error: ContextError) -> Self {
-        let (kind, status) = match &error {
-            ContextError::Unknown { .. } => (ViolationKind::MalformedRequest, Some(StatusCode::NOT_FOUND)),
-            ContextError::InFile { .. } | ContextError::NotApplied(_) | ContextError::Own(_) => {
-                (ViolationKind::MalformedRequest, Some(StatusCode::CONFLICT))
+        let kind = match &error {
+            ContextError::Unknown { .. } => ViolationKind::UnknownName,
+            ContextError::InFile { .. }
+            | ContextError::Moved { .. }
+            | ContextError::NotApplied(_)
+            | ContextError::Own(_) => ViolationKind::Conflict,
+            ContextError::OtherName { .. } | ContextError::Registry(RegistryError::Invalid(_)) => {
+                ViolationKind::MalformedRequest
             }
-            ContextError::OtherName { .. } => (ViolationKind::MalformedRequest, None),
-            ContextError::Registry(RegistryError::Invalid(_)) => (ViolationKind::MalformedRequest, None),
             ContextError::Stored { .. } | ContextError::Registry(_) | ContextError::Unrecordable(_) => {
-                (ViolationKind::InternalError, None)
+                ViolationKind::InternalError
             }
         };
         let violation = Violation::new(kind, error.to_string());
@@ -43,15 +46,13 @@ impl From<ContextError> for Refused {
             ContextError::InFile { place, .. } => violation
                 .rule(place.as_str())
                 .hint("change it there; it takes effect as soon as the file is saved"),
-            ContextError::Unknown { .. } => {
-                violation.hint("GET /v1/contexts or `aegis context list` shows them")
+            ContextError::Moved { .. } => {
+                violation.hint("read it again, and make your change to what it is now")
             }
+            ContextError::Unknown { .. } => violation.hint("`aegis context list` shows those there are"),
             _ => violation,
         };
-        match status {
-            Some(status) => Self::with_status(violation, status),
-            None => violation.into(),
-        }
+        violation.into()
     }
 }
 
@@ -66,6 +67,9 @@ pub(crate) struct How {
     /// Sessions that hold on to an older version must attest again.
     #[serde(default)]
     drop: bool,
+    /// The version that it replaces, empty for none: whoever changes what they have read does not undo what others did
+    /// meanwhile.
+    over: Option<String>,
 }
 
 pub(super) async fn list(
@@ -132,7 +136,12 @@ pub(super) async fn apply(
     if context.name.as_str() != name {
         return Err(ContextError::OtherName { found: context.name, wanted: name }.into());
     }
-    let changed = doors.contexts.apply(context, &operator).await?;
+    let over = match how.over.as_deref() {
+        None => Over::Anything,
+        Some("") => Over::Nothing,
+        Some(version) => Over::Version(ContextVersion::new(version)),
+    };
+    let changed = doors.contexts.apply(context, &over, &operator).await?;
     if how.drop {
         doors.contexts.drop_older(&name, &operator).await?;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use aegis_core::{Violation, ViolationKind, document::Diagnostic};
+use aegis_core::{Violation, ViolationKind, document::Diagnostic, quantity::counted};
 
 /// Mistakes told in one refusal.
 const MOST_MISTAKES: usize = 10;
@@ -28,7 +28,7 @@ pub(super) fn one<T>(
 }
 
 fn listed(what: &str, mistakes: &[Diagnostic]) -> String {
-    let mut text = format!("the {what} has {} mistake(s)", mistakes.len());
+    let mut text = format!("the {what} has {}", counted(mistakes.len(), "mistake"));
     for mistake in mistakes.iter().take(MOST_MISTAKES) {
         // Writing to a String does not fail.
         let _ = write!(text, "; {mistake}");

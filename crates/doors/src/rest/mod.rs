@@ -61,7 +61,7 @@ pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
         .route("/v1/policies/explain", post(policies::explain_call))
         .route("/v1/upstreams", get(upstreams::list).post(upstreams::add))
         .route("/v1/upstreams/test", post(upstreams::test_other))
-        .route("/v1/upstreams/{name}", get(upstreams::show).delete(upstreams::remove))
+        .route("/v1/upstreams/{name}", get(upstreams::show).put(upstreams::put).delete(upstreams::remove))
         .route("/v1/upstreams/{name}/restart", post(upstreams::restart))
         .route("/v1/upstreams/{name}/test", post(upstreams::test))
         .route("/v1/upstreams/{name}/logs", get(upstreams::logs))

@@ -93,7 +93,7 @@ fn describe(version: &str) -> Value {
                 "parameters": [id("name")],
                 "get": {"summary": "One context; an earlier version with ?version= (operators)",
                     "responses": {"200": ok("the context"), "default": refusal}},
-                "put": {"summary": "Put a context in force at once; ?drop=true makes sessions under older versions attest again (operators)",
+                "put": {"summary": "Put a context in force at once; ?drop=true makes sessions under older versions attest again, ?over=VERSION refuses when another version is in force, ?over= when there is one (operators)",
                     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}},
                     "responses": {"200": ok("the old and the new version"), "409": refusal, "default": refusal}},
                 "delete": {"summary": "Take an applied context out of force (operators)",

@@ -95,14 +95,7 @@ pub(super) async fn explain_call(
 
 fn caller(doors: &Doors, operator: &Caller, wanted: &Wanted) -> Result<Caller, Violation> {
     let context = wanted.context.as_deref().unwrap_or(OPERATOR_CONTEXT);
-    let contexts = doors.plane.policy().contexts();
-    if contexts.get(context).is_none() {
-        return Err(Violation::new(
-            ViolationKind::MalformedRequest,
-            format!("there is no security context `{context}`{}", suggestion(context, contexts.names())),
-        )
-        .rule("spec.security_contexts"));
-    }
+    doors.plane.policy().contexts().named(context)?;
     // As a call of the same words would be made.
     let (user, usual) = match context {
         OPERATOR_CONTEXT => (operator.user.clone(), Tier::Operator),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aegis_core::{Caller, Secret, Timestamp, Violation, ViolationKind, id::TenantId};
+use aegis_core::{Caller, Secret, Timestamp, Violation, ViolationKind, id::TenantId, nearest::suggestion};
 use aegis_plane::secrets::SecretsError;
 use aegis_stores::registry::{NewSecret, RegistryError, SecretStoreError};
 use axum::{
@@ -23,22 +23,20 @@ const MOST_LISTED: usize = 10_000;
 
 impl From<SecretsError> for Refused {
     fn from(error: SecretsError) -> Self {
-        let status = match &error {
+        let kind = match &error {
             SecretsError::Registry(RegistryError::Secret(cause)) => match cause {
-                SecretStoreError::Missing(_) => Some(StatusCode::NOT_FOUND),
-                SecretStoreError::Exists { .. } | SecretStoreError::Full => Some(StatusCode::CONFLICT),
+                SecretStoreError::Missing(_) => ViolationKind::UnknownName,
+                SecretStoreError::Exists { .. } | SecretStoreError::Full => ViolationKind::Conflict,
                 SecretStoreError::BadName(_)
                 | SecretStoreError::Empty(_)
-                | SecretStoreError::TooLarge { .. } => Some(StatusCode::BAD_REQUEST),
-                _ => None,
+                | SecretStoreError::TooLarge { .. } => ViolationKind::MalformedRequest,
+                _ => ViolationKind::InternalError,
             },
-            _ => None,
+            _ => ViolationKind::InternalError,
         };
-        match status {
-            Some(status) => {
-                Self::with_status(Violation::new(ViolationKind::MalformedRequest, error.to_string()), status)
-            }
-            None => Violation::new(ViolationKind::InternalError, error.to_string()).into(),
+        match kind {
+            ViolationKind::UnknownName => Self::unknown(error.to_string(), "aegis secret list"),
+            _ => Violation::new(kind, error.to_string()).into(),
         }
     }
 }
@@ -51,6 +49,9 @@ struct Wanted {
     value: String,
     tenant: Option<String>,
     ttl_seconds: Option<u64>,
+    /// Of a new value: it is good for as long as the old one was.
+    #[serde(default)]
+    keep_expiry: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,7 +86,7 @@ pub(super) async fn set(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let new = read(&body, None, &operator)?;
+    let (new, _) = read(&body, None, &operator)?;
     Ok((StatusCode::CREATED, Json(json!(doors.secrets.set(new, &operator).await?))))
 }
 
@@ -96,8 +97,17 @@ pub(super) async fn rotate(
     body: Bytes,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let new = read(&body, Some(name), &operator)?;
-    Ok(Json(json!(doors.secrets.rotate(new, &operator).await?)))
+    let (new, keeps_expiry) = read(&body, Some(name), &operator)?;
+    let tenant = new.tenant.clone();
+    let rotated = if keeps_expiry {
+        doors.secrets.renew(new, &operator).await
+    } else {
+        doors.secrets.rotate(new, &operator).await
+    };
+    match rotated {
+        Ok(rotated) => Ok(Json(json!(rotated))),
+        Err(error) => Err(told(&doors, &tenant, error).await),
+    }
 }
 
 pub(super) async fn delete(
@@ -108,7 +118,20 @@ pub(super) async fn delete(
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     let tenant = page.tenant.as_deref().map_or_else(|| operator.tenant.clone(), TenantId::from);
-    Ok(Json(json!(doors.secrets.delete(&tenant, &name, &operator).await?)))
+    match doors.secrets.delete(&tenant, &name, &operator).await {
+        Ok(deleted) => Ok(Json(json!(deleted))),
+        Err(error) => Err(told(&doors, &tenant, error).await),
+    }
+}
+
+/// With the name that was meant, where there is none like the one that was given.
+async fn told(doors: &Doors, tenant: &TenantId, error: SecretsError) -> Refused {
+    let SecretsError::Registry(RegistryError::Secret(SecretStoreError::Missing(name))) = &error else {
+        return error.into();
+    };
+    let known = doors.registry.secrets(Some(tenant), MOST_LISTED).await.unwrap_or_default();
+    let close = suggestion(name, known.iter().map(|secret| secret.name.as_str()));
+    Refused::unknown(format!("{error}{close}"), "aegis secret list")
 }
 
 pub(super) async fn renew_key(
@@ -119,8 +142,10 @@ pub(super) async fn renew_key(
     Ok(Json(json!({"sealed_anew": doors.secrets.renew_key(&operator).await?})))
 }
 
+/// A secret, and whether it is to expire when the one before it did.
+///
 /// The parser's own words quote what they are about, so a body that can't be read is told of without them.
-fn read(body: &[u8], name: Option<String>, operator: &Caller) -> Result<NewSecret, Violation> {
+fn read(body: &[u8], name: Option<String>, operator: &Caller) -> Result<(NewSecret, bool), Violation> {
     let malformed = |message: &str| {
         Violation::new(ViolationKind::MalformedRequest, message)
             .hint("send {\"name\": …, \"value\": …}, and if you like \"tenant\" and \"ttl_seconds\"")
@@ -135,11 +160,15 @@ fn read(body: &[u8], name: Option<String>, operator: &Caller) -> Result<NewSecre
         (Some(_), Some(_)) => return Err(malformed("the address names another secret than the body")),
         (None, None) => return Err(malformed("the secret has no name")),
     };
-    Ok(NewSecret {
+    if wanted.keep_expiry && wanted.ttl_seconds.is_some() {
+        return Err(malformed("`keep_expiry` and `ttl_seconds` contradict each other"));
+    }
+    let new = NewSecret {
         tenant: wanted.tenant.as_deref().map_or_else(|| operator.tenant.clone(), TenantId::from),
         name,
         value,
         expires: wanted.ttl_seconds.map(|seconds| Timestamp::now().plus(Duration::from_secs(seconds))),
         created_by: operator.user.clone(),
-    })
+    };
+    Ok((new, wanted.keep_expiry))
 }

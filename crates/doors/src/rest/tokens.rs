@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
-    Caller, Secret, Tier, Timestamp, Violation, ViolationKind, id::CredentialId, nearest::suggestion,
-    record::NodeRecord,
+    Caller, Secret, Tier, Timestamp, Violation, ViolationKind, id::CredentialId, record::NodeRecord,
 };
 use aegis_stores::registry::{NewToken, RegistryError, Token};
 use axum::{
@@ -60,18 +59,7 @@ pub(super) async fn create(
 }
 
 async fn make(doors: &Doors, operator: &Caller, wanted: Wanted) -> Result<(Token, Secret), Violation> {
-    let contexts = doors.plane.policy().contexts();
-    if contexts.get(&wanted.context).is_none() {
-        return Err(Violation::new(
-            ViolationKind::MalformedRequest,
-            format!(
-                "there is no security context `{}`{}",
-                wanted.context,
-                suggestion(&wanted.context, contexts.names())
-            ),
-        )
-        .rule("spec.security_contexts"));
-    }
+    doors.plane.policy().contexts().named(&wanted.context)?;
     let new = NewToken {
         tenant: wanted.tenant.map_or_else(|| operator.tenant.clone(), |tenant| tenant.as_str().into()),
         user: wanted.user.as_deref().unwrap_or(aegis_core::caller::AGENT_USER).into(),
@@ -108,7 +96,7 @@ pub(super) async fn revoke(
 ) -> Result<Json<Token>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     let token = doors.registry.revoke(&id.as_str().into()).await.map_err(|error| match error {
-        RegistryError::NoSuchToken(_) => Refused::not_found(error.to_string()),
+        RegistryError::NoSuchToken(_) => Refused::unknown(error.to_string(), "aegis token list"),
         error => fault(&error).into(),
     })?;
     note(&doors, &operator, "token-revoked", &token).await?;

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, fmt::Display, sync::Arc};
 
-use aegis_core::{Call, Violation, ViolationKind, progress::Progress, tool::Directory};
+use aegis_core::{Call, Violation, ViolationKind, nearest::suggestion, progress::Progress, tool::Directory};
 use aegis_plane::{Done, Reply};
 use axum::{
     Json,
@@ -44,9 +44,13 @@ pub(super) async fn show(
     let visible = doors.plane.visible(&caller);
     match visible.iter().find(|tool| tool.names().any(|known| known == name)) {
         Some(tool) => Ok(Json(json!(tool))),
-        None => Err(Violation::new(ViolationKind::ToolNotFound, format!("there is no tool called `{name}`"))
-            .hint("GET /v1/tools lists what you may call")
-            .into()),
+        None => {
+            let close = suggestion(&name, visible.iter().map(|tool| &*tool.name));
+            let message = format!("there is no tool called `{name}` that you may call{close}");
+            Err(Violation::new(ViolationKind::ToolNotFound, message)
+                .hint("`aegis tools list` or GET /v1/tools shows those there are")
+                .into())
+        }
     }
 }
 
@@ -78,11 +82,11 @@ pub(super) async fn call(
         return Ok(ended(reply));
     }
     let words = Arc::new(Words::default());
-    let running: BoxFuture<'static, Reply> = {
+    let running: BoxFuture<'static, Response> = {
         let (doors, words) = (Arc::clone(&doors), Arc::clone(&words));
         Box::pin(async move {
             let _gone = gone;
-            doors.plane.call_heard(caller, call, cancel, words).await
+            ended(doors.plane.call_heard(caller, call, cancel, words).await)
         })
     };
     Ok(narrated(running, words).await)
@@ -96,7 +100,7 @@ fn ended(reply: Reply) -> Response {
 }
 
 /// Whether the client wants to hear what the call says before its answer.
-fn takes_events(headers: &HeaderMap) -> bool {
+pub(super) fn takes_events(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|kind| {
         kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
@@ -105,10 +109,10 @@ fn takes_events(headers: &HeaderMap) -> bool {
 
 /// A call that says nothing is answered as any other. One that speaks becomes a stream: `progress` events, and at the
 /// end one `answer` that holds the status and the body that a plain answer would have had.
-async fn narrated(mut running: BoxFuture<'static, Reply>, words: Arc<Words>) -> Response {
+pub(super) async fn narrated(mut running: BoxFuture<'static, Response>, words: Arc<Words>) -> Response {
     let first = tokio::select! {
         biased;
-        reply = &mut running => return ended(reply),
+        answer = &mut running => return answer,
         word = words.next() => word,
     };
     let events = stream::unfold((Some(first), Some(running), words), |(ready, running, words)| async move {
@@ -116,12 +120,12 @@ async fn narrated(mut running: BoxFuture<'static, Reply>, words: Arc<Words>) -> 
             return Some((Ok::<_, Infallible>(told(&word)), (None, running, words)));
         }
         let mut running = running?;
-        let reply = tokio::select! {
+        let answer = tokio::select! {
             biased;
             word = words.next() => return Some((Ok(told(&word)), (None, Some(running), words))),
-            reply = &mut running => reply,
+            answer = &mut running => answer,
         };
-        let (head, body) = ended(reply).into_parts();
+        let (head, body) = answer.into_parts();
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
         let body = serde_json::from_slice::<&RawValue>(&body).ok();
         let last = Event::default().event("answer").json_data(Last { status: head.status.as_u16(), body });

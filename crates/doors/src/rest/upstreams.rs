@@ -28,19 +28,19 @@ const MOST_LINES: usize = 10_000;
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
-        let (kind, status) = match &error {
+        let kind = match &error {
             ServerError::Unknown { .. } | ServerError::Upstream(UpstreamError::Unknown(_)) => {
-                (ViolationKind::MalformedRequest, Some(StatusCode::NOT_FOUND))
+                ViolationKind::UnknownName
             }
             ServerError::InFile { .. }
             | ServerError::Taken(_)
             | ServerError::NothingProposed(_)
-            | ServerError::Upstream(_) => (ViolationKind::MalformedRequest, Some(StatusCode::CONFLICT)),
+            | ServerError::Upstream(_) => ViolationKind::Conflict,
             ServerError::Invalid(_) | ServerError::Registry(RegistryError::Invalid(_)) => {
-                (ViolationKind::MalformedRequest, None)
+                ViolationKind::MalformedRequest
             }
             ServerError::Stored { .. } | ServerError::Registry(_) | ServerError::Unrecordable(_) => {
-                (ViolationKind::InternalError, None)
+                ViolationKind::InternalError
             }
         };
         let violation = Violation::new(kind, error.to_string());
@@ -48,16 +48,11 @@ impl From<ServerError> for Refused {
             ServerError::InFile { place, .. } => violation
                 .rule(place.as_str())
                 .hint("change it there; it takes effect as soon as the file is saved"),
-            ServerError::Unknown { .. } => {
-                violation.hint("GET /v1/upstreams or `aegis upstream list` shows them")
-            }
+            ServerError::Unknown { .. } => violation.hint("`aegis upstream list` shows those there are"),
             ServerError::Invalid(_) => violation.rule("spec.mcp_servers"),
             _ => violation,
         };
-        match status {
-            Some(status) => Self::with_status(violation, status),
-            None => violation.into(),
-        }
+        violation.into()
     }
 }
 
@@ -139,6 +134,25 @@ pub(super) async fn add(
     let server = read(&body)?;
     let added = doors.servers.add(server, &operator).await?;
     Ok((StatusCode::CREATED, Json(row(&added))))
+}
+
+/// Adds the server, or puts it in the place of the added one of its name.
+pub(super) async fn put(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let server = read(&body)?;
+    if server.name != name {
+        let other = format!("the address names `{name}` and the body `{}`", server.name);
+        return Err(Violation::new(ViolationKind::MalformedRequest, other).into());
+    }
+    let (server, change) = doors.servers.put(server, &operator).await?;
+    let mut told = row(&server);
+    told["change"] = json!(change);
+    Ok(Json(told))
 }
 
 pub(super) async fn remove(

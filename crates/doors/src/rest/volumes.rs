@@ -118,11 +118,5 @@ pub(super) async fn unexport(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    match doors.volumes.unexport(&operator, &id).await {
-        Ok(ended) => Ok(Json(json!(ended))),
-        Err(violation) if violation.kind == ViolationKind::MalformedRequest => {
-            Err(Refused::with_status(violation, StatusCode::NOT_FOUND))
-        }
-        Err(violation) => Err(violation.into()),
-    }
+    Ok(Json(json!(doors.volumes.unexport(&operator, &id).await?)))
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
     Caller, Secret, Tier, Timestamp, Violation, ViolationKind, config::security_context::is_open_to,
-    id::ContextName, nearest::suggestion,
+    id::ContextName,
 };
 use aegis_gates::identity::seal::{Enrolment, NewEnrolment};
 use axum::{
@@ -64,12 +64,7 @@ async fn make(doors: &Doors, operator: &Caller, wanted: Wanted) -> Result<(Enrol
     let key = wanted.key.as_deref().map(read_key).transpose()?;
     let contexts = doors.plane.policy().contexts();
     for context in &wanted.contexts {
-        if contexts.get(context).is_none() {
-            let close = suggestion(context, contexts.names());
-            let message = format!("there is no security context `{context}`{close}");
-            let refused = Violation::new(ViolationKind::MalformedRequest, message);
-            return Err(refused.rule("spec.security_contexts").into());
-        }
+        contexts.named(context)?;
         is_open_to(context, tenant.as_str(), wanted.tier)
             .map_err(|closed| Violation::new(ViolationKind::MalformedRequest, closed))?;
     }

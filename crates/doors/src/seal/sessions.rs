@@ -155,7 +155,8 @@ pub(super) async fn rotate_keys(
 
 pub(super) fn fault(error: &SealError) -> Refused {
     match error {
-        SealError::NoSuchSession(_) | SealError::NoSuchEnrolment(_) => Refused::not_found(error.to_string()),
+        SealError::NoSuchSession(_) => Refused::unknown(error.to_string(), "aegis seal sessions"),
+        SealError::NoSuchEnrolment(_) => Refused::unknown(error.to_string(), "aegis seal enrolments"),
         SealError::Invalid(_) => Violation::new(ViolationKind::MalformedRequest, error.to_string()).into(),
         _ => Violation::new(ViolationKind::InternalError, error.to_string()).into(),
     }

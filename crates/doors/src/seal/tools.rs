@@ -72,11 +72,7 @@ fn seen_from(doors: &Doors, mut caller: Caller, context: &str) -> Result<Caller,
             Violation::new(ViolationKind::OperatorOnly, "only an operator can look at another context");
         return Err(refused.hint("leave the name of the context out to see your own").into());
     }
-    let contexts = doors.plane.policy().contexts();
-    if contexts.get(context).is_none() {
-        let close = aegis_core::nearest::suggestion(context, contexts.names());
-        return Err(Refused::not_found(format!("there is no security context `{context}`{close}")));
-    }
+    doors.plane.policy().contexts().named(context)?;
     caller.context = context.into();
     caller.tier = if context.starts_with("aegis-system-") { Tier::System } else { Tier::User };
     Ok(caller)

@@ -9,6 +9,7 @@ use aegis_core::{
     domain::DomainPattern,
     id::{ContextName, ContextVersion},
     nearest::suggestion,
+    path::PathPrefix,
 };
 use aegis_stores::registry::MOST_CONTEXT_VERSIONS;
 use sha2::{Digest, Sha256};
@@ -37,14 +38,33 @@ impl CompiledContext {
 
     /// The domains that the deny list closes to a tool, for the route to heed at every hop.
     pub(super) fn denied_domains(&self, tool: &ToolSpec) -> Vec<DomainPattern> {
+        self.denied(tool, |target| match target {
+            DenyTarget::Name(domain) => Some(domain.clone()),
+            DenyTarget::Path(_) => None,
+        })
+    }
+
+    /// The paths that the deny list closes to a tool, for the route to heed behind links and in sandboxes.
+    pub(super) fn denied_paths(&self, tool: &ToolSpec) -> Vec<PathPrefix> {
+        self.denied(tool, |target| match target {
+            DenyTarget::Path(path) => Some(path.clone()),
+            DenyTarget::Name(_) => None,
+        })
+    }
+
+    /// The paths that the deny list closes to any tool, for a tool that could bend the way to them.
+    pub(super) fn guarded_paths(&self, tool: &ToolSpec) -> Vec<PathPrefix> {
+        let closed = self.source.deny_list.iter().filter_map(|entry| match &entry.target {
+            Some(DenyTarget::Path(path)) => Some(path.clone()),
+            _ => None,
+        });
+        if tool.mutability.mutates() { closed.collect() } else { Vec::new() }
+    }
+
+    fn denied<T>(&self, tool: &ToolSpec, kind: impl Fn(&DenyTarget) -> Option<T>) -> Vec<T> {
         let of_tool = |entry: &&DenyEntry| tool.names().any(|name| entry.tool.matches(name));
         let entries = self.source.deny_list.iter().filter(of_tool);
-        entries
-            .filter_map(|entry| match &entry.target {
-                Some(DenyTarget::Name(domain)) => Some(domain.clone()),
-                _ => None,
-            })
-            .collect()
+        entries.filter_map(|entry| entry.target.as_ref().and_then(&kind)).collect()
     }
 }
 
@@ -120,6 +140,20 @@ impl ContextSet {
 
     pub fn get(&self, name: &str) -> Option<&CompiledContext> {
         self.by_name.get(name).map(AsRef::as_ref)
+    }
+
+    /// As [`ContextSet::get`], for a name that somebody wrote: when there is none, which one was meant.
+    pub fn named(&self, name: &str) -> Result<&CompiledContext, Violation> {
+        self.get(name).ok_or_else(|| {
+            let shown: String = name.chars().take(80).collect();
+            let close = suggestion(&shown, self.names());
+            Violation::new(
+                ViolationKind::UnknownName,
+                format!("there is no security context `{shown}`{close}"),
+            )
+            .rule("spec.security_contexts")
+            .hint("`aegis context list` shows those there are")
+        })
     }
 
     /// A version that is in force, or that sessions may still hold on to.

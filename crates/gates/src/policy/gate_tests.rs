@@ -71,7 +71,7 @@ pub(in crate::policy) fn caller(context: &str) -> Caller {
     }
 }
 
-fn context(text: Value) -> SecurityContext {
+pub(in crate::policy) fn context(text: Value) -> SecurityContext {
     serde_json::from_value(text).unwrap()
 }
 
@@ -89,14 +89,14 @@ fn gate(policies: &str) -> PolicyGate {
     PolicyGate::new(&[everything("workspace")], rules, LabelBook::forgetful())
 }
 
-fn arguments(value: Value) -> Map<String, Value> {
+pub(in crate::policy) fn arguments(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(members) => members,
         other => panic!("{other}"),
     }
 }
 
-fn decide(gate: &PolicyGate, name: &str, given: Value) -> Decision {
+pub(in crate::policy) fn decide(gate: &PolicyGate, name: &str, given: Value) -> Decision {
     let tools = tools();
     let tool = tools.iter().find(|tool| tool.name == name).unwrap();
     let mut given = arguments(given);
@@ -104,7 +104,7 @@ fn decide(gate: &PolicyGate, name: &str, given: Value) -> Decision {
     gate.decide(&caller("workspace"), tool, &given)
 }
 
-fn denied(decision: &Decision) -> Option<&Violation> {
+pub(in crate::policy) fn denied(decision: &Decision) -> Option<&Violation> {
     match &decision.verdict.verdict {
         Verdict::Deny(violation) => Some(violation),
         Verdict::Pass { .. } => None,

@@ -288,7 +288,7 @@ impl LabelBook {
     fn lives(&self, holder: &Holder, page: &Page, now: Timestamp) -> bool {
         let since = match holder.who {
             LabelHolder::Session(_) => page.touched.load(Ordering::Relaxed),
-            LabelHolder::Credential(_) => page.read.load(Ordering::Relaxed),
+            LabelHolder::Credential { .. } => page.read.load(Ordering::Relaxed),
         };
         now < Timestamp::from_millis(since).plus(self.lifetime(holder))
     }
@@ -302,7 +302,7 @@ impl LabelBook {
     fn lifetime(&self, holder: &Holder) -> Duration {
         match holder.who {
             LabelHolder::Session(_) => SESSION_MEMORY,
-            LabelHolder::Credential(_) => self.memory,
+            LabelHolder::Credential { .. } => self.memory,
         }
     }
 
@@ -319,14 +319,14 @@ impl Holder {
     fn of(caller: &Caller) -> Self {
         let who = match &caller.session {
             Some(session) => LabelHolder::Session(session.clone()),
-            None => LabelHolder::Credential(caller.credential.clone()),
+            None => return Self::credential(caller),
         };
         Self { tenant: caller.tenant.clone(), who }
     }
 
     fn credential(caller: &Caller) -> Self {
-        let who = LabelHolder::Credential(caller.credential.clone());
-        Self { tenant: caller.tenant.clone(), who }
+        let (credential, context) = (caller.credential.clone(), caller.context.clone());
+        Self { tenant: caller.tenant.clone(), who: LabelHolder::Credential { credential, context } }
     }
 }
 

@@ -37,6 +37,21 @@ async fn labels_stick_to_the_session_or_else_to_the_credential() {
 }
 
 #[tokio::test]
+async fn an_operator_and_the_agents_of_the_same_token_read_for_themselves() {
+    let book = LabelBook::forgetful();
+    let acting = |context: &str, session| Caller { context: context.into(), ..caller(session) };
+    book.observe(&acting("aegis-system-operator", None), &page("https://example.org/")).await.unwrap();
+    assert_eq!(book.of(&acting("aegis-system-operator", None)).classes(), UNTRUSTED);
+    for session in [None, Some("one")] {
+        assert!(book.of(&acting("careful", session)).classes().is_empty(), "{session:?}");
+        assert!(book.read_by(&acting("careful", session)).is_empty(), "{session:?}");
+    }
+    // Opening a session washes nothing off: what was read in the same role counts there too.
+    book.observe(&acting("careful", None), &page("https://example.org/")).await.unwrap();
+    assert_eq!(book.of(&acting("careful", Some("one"))).classes(), UNTRUSTED);
+}
+
+#[tokio::test]
 async fn what_the_node_says_leaves_no_mark() {
     let book = LabelBook::forgetful();
     book.observe(&caller(None), &Label::node()).await.unwrap();

@@ -8,8 +8,10 @@
 mod cedar;
 mod commands;
 mod contexts;
+mod denials;
 mod labels;
 mod rates;
+mod reach;
 mod targets;
 
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use aegis_core::{
     Ask, Caller, Gate, GateVerdict, Grant, Timestamp, ToolSpec, Violation, ViolationKind,
     config::{
-        Capability, CommandCeiling, SecurityContext,
-        security_context::{CapabilityApproval, OPERATOR_CONTEXT},
+        Capability, CommandCeiling, DenyEntry, SecurityContext,
+        security_context::{CapabilityApproval, DenyTarget, OPERATOR_CONTEXT},
     },
     id::{ContextName, ContextVersion},
     label::{Label, TrustClass},
@@ -40,7 +42,9 @@ pub use rates::Charge;
 
 use cedar::Facts;
 use commands::Bounds;
+use denials::{explicitly_denied, moves_what_is_denied};
 use rates::{Budget, RateBook, RateKey};
+use reach::{opens_network, servers_of};
 use targets::Targets;
 
 #[derive(Debug)]
@@ -189,9 +193,13 @@ impl PolicyGate {
     /// Whether the caller may call the tool with some arguments. `tools/list` shows exactly these.
     pub fn sees(&self, caller: &Caller, tool: &ToolSpec) -> bool {
         let contexts = self.contexts.load();
-        let named = contexts.of(caller).and_then(|context| named(context, caller, tool)).is_ok();
+        let Ok(matching) = contexts.of(caller).and_then(|context| named(context, caller, tool)) else {
+            return false;
+        };
+        let egress =
+            matching.iter().all(|(_, capability)| opens_network(capability.domain_allowlist.as_deref()));
         let rules = self.rules.load();
-        named && rules.know(&tool.name) && !rules.closes(&tool.name, caller, || self.labels.of(caller))
+        rules.know(&tool.name) && !rules.closes(tool, egress, caller, || self.labels.of(caller))
     }
 
     /// Whether the call may go ahead now. Changes nothing.
@@ -246,6 +254,7 @@ impl PolicyGate {
             labels: circumstances.labels,
             arguments,
             targets: &targets,
+            egress: opens_network(granted.grant.domains.as_deref()),
             now: circumstances.now,
             hidden: circumstances.hidden,
         };
@@ -257,7 +266,7 @@ impl PolicyGate {
                 .retry_after(1);
             return denied(unread, version);
         }
-        let ruling = rules.judge(&tool.name, &facts).unwrap_or_default();
+        let ruling = rules.judge(tool, &facts).unwrap_or_default();
         let version =
             if ruling.version.is_empty() { version } else { format!("{version}+{}", ruling.version) };
         let mut decision = match ruling.forbidden {
@@ -309,6 +318,14 @@ impl PolicyGate {
         }) {
             return Err(explicitly_denied(caller, tool, &entry.to_string()));
         }
+        // Under another name the path would be open again, so whoever may not touch it may not move it either.
+        let moves = |entry: &&DenyEntry| match &entry.target {
+            Some(DenyTarget::Path(closed)) => targets.would_move(closed),
+            _ => false,
+        };
+        if let Some(entry) = context.source.deny_list.iter().find(moves) {
+            return Err(moves_what_is_denied(caller, tool, entry));
+        }
         let bounds = Bounds {
             unconstrained: context.source.name.as_str() == OPERATOR_CONTEXT,
             ceiling: &self.ceiling,
@@ -328,7 +345,12 @@ impl PolicyGate {
                         rule: place,
                         paths: capability.path_allowlist.clone(),
                         domains: capability.domain_allowlist.clone(),
+                        denied_paths: context.denied_paths(tool),
+                        guarded_paths: context.guarded_paths(tool),
+                        no_links: false,
+                        sandbox: capability.sandbox.clone(),
                         denied_domains: context.denied_domains(tool),
+                        servers: servers_of(matching),
                         max_response_size: capability.max_response_size.map(|size| size.0),
                     };
                     return Ok(Granted {
@@ -375,8 +397,9 @@ fn named<'c>(
         ))
         .rule(format!("security_contexts[{}].capabilities", caller.context))
         .hint(format!(
-            "an operator can add `{{tool_pattern: {}}}` to the context, or give a credential of another context",
-            tool.name
+            "an operator can add `{{tool_pattern: {}{}}}` to the context, or give a credential of another context",
+            tool.name,
+            commands::example_for(tool)
         )));
     }
     let denied = context
@@ -390,15 +413,10 @@ fn named<'c>(
     }
 }
 
-fn explicitly_denied(caller: &Caller, tool: &ToolSpec, entry: &str) -> Violation {
-    Violation::new(
-        ViolationKind::ToolExplicitlyDenied,
-        format!("`{}` is on the deny list of the security context `{}`", tool.name, caller.context),
-    )
-    .rule(format!("security_contexts[{}].deny_list: {entry}", caller.context))
-    .hint("the deny list wins over every capability; only an operator can change it")
-}
-
+#[cfg(test)]
+mod closed_tests;
+#[cfg(test)]
+mod egress_tests;
 #[cfg(test)]
 #[path = "gate_tests.rs"]
 mod tests;

@@ -5,8 +5,8 @@ use aegis_core::{
     command::CommandLine,
     config::{Capability, security_context::DenyTarget},
     domain::{mapped_address, normal_host},
-    patch::Patch,
-    path::BadPath,
+    patch::{FilePatch, Patch},
+    path::{BadPath, PathPrefix},
     tool::Target,
 };
 use serde_json::{Map, Value};
@@ -19,8 +19,12 @@ pub(super) struct Targets {
     paths: Vec<VolumePath>,
     /// Those of the paths whose whole tree is touched.
     trees: Vec<VolumePath>,
+    /// Those that are somewhere else, or nowhere, afterwards.
+    moved: Vec<VolumePath>,
     hosts: Vec<String>,
     commands: Vec<CommandLine>,
+    /// MCP servers behind the node.
+    servers: Vec<String>,
 }
 
 impl Targets {
@@ -36,6 +40,9 @@ impl Targets {
                             VolumePath::parse(text).map_err(|error| bad_path(tool, argument, &error))?;
                         if matches!(target, Target::Tree { .. }) {
                             targets.trees.push(path.clone());
+                            if tool.mutability.mutates() {
+                                targets.moved.push(path.clone());
+                            }
                         }
                         targets.paths.push(path);
                     }
@@ -44,14 +51,25 @@ impl Targets {
                     if let Some(text) = text(argument) {
                         let patch = Patch::parse(text)
                             .map_err(|error| unreadable(tool, argument, &error.to_string()))?;
-                        for named in patch.paths() {
-                            let path =
-                                VolumePath::parse(named).map_err(|error| bad_path(tool, argument, &error))?;
-                            targets.paths.push(path);
+                        for file in &patch.files {
+                            for named in file.paths() {
+                                let path = VolumePath::parse(named)
+                                    .map_err(|error| bad_path(tool, argument, &error))?;
+                                if file.moves() {
+                                    targets.moved.push(path.clone());
+                                }
+                                targets.paths.push(path);
+                            }
                         }
                     }
                 }
-                Target::Patch { .. } => {}
+                Target::Patch { argument, instead } => {
+                    // One that can't be read does nothing, which the tool will say.
+                    let patch = text(argument).and_then(|text| Patch::parse(text).ok());
+                    let moves = patch.is_some_and(|patch| patch.files.iter().any(FilePatch::moves));
+                    let named = text(instead).filter(|_| moves);
+                    targets.moved.extend(named.and_then(|path| VolumePath::parse(path).ok()));
+                }
                 Target::Url { argument } => {
                     if let Some(text) = text(argument) {
                         targets
@@ -76,6 +94,7 @@ impl Targets {
                         text(argument).and_then(|word| programs.iter().find(|(known, _)| known == word));
                     targets.commands.extend(chosen.map(|(_, program)| alone(program)));
                 }
+                Target::Server { argument } => targets.servers.extend(text(argument).map(str::to_owned)),
             }
         }
         Ok(targets)
@@ -101,12 +120,17 @@ impl Targets {
                     || self.trees.iter().any(|tree| prefix.lies_below(tree))
             }
             DenyTarget::Name(pattern) => {
-                self.hosts.iter().any(|host| pattern.matches(host))
+                self.hosts.iter().chain(&self.servers).any(|name| pattern.matches(name))
                     || self.commands.iter().any(|command| {
                         pattern.matches(&command.program) || pattern.matches(command.program_name())
                     })
             }
         }
+    }
+
+    /// Whether the call takes something at or below the path, or a directory above it, away from where it is.
+    pub(super) fn would_move(&self, closed: &PathPrefix) -> bool {
+        self.moved.iter().any(|moved| closed.covers(moved) || closed.lies_below(moved))
     }
 
     /// Whether every target lies within the capability's allowlists.
@@ -138,6 +162,16 @@ impl Targets {
             )
             .rule(format!("{place}.domain_allowlist"))
             .hint("an operator can add the domain to the allowlist"));
+        }
+        if let Some(names) = &capability.server_allowlist
+            && let Some(server) = self.servers.iter().find(|server| !names.contains(server))
+        {
+            return Err(Violation::new(
+                ViolationKind::ToolNotAllowed,
+                format!("`{}` may not be used with the MCP server `{server}`", tool.name),
+            )
+            .rule(format!("{place}.server_allowlist"))
+            .hint("an operator can add the server to the allowlist"));
         }
         self.commands.iter().try_for_each(|command| commands::within(capability, command, place, bounds))
     }
@@ -174,7 +208,7 @@ fn unreadable(tool: &ToolSpec, argument: &str, reason: &str) -> Violation {
     Violation::new(
         ViolationKind::InvalidArguments,
         format!(
-            "Invalid tool arguments: field '{argument}' can't be used: {reason} for tool '{}'",
+            "Invalid tool arguments: field '{argument}' can't be used for tool '{}': {reason}",
             tool.name
         ),
     )

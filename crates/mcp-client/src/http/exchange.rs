@@ -96,8 +96,8 @@ impl Exchange {
             head.insert(PROTOCOL, HeaderValue::from_static(version.as_str()));
             head.extend(header_value(method).map(|value| (METHOD, value)));
             head.extend(name.and_then(header_value).map(|value| (NAME, value)));
-            head.extend(headers);
         }
+        head.extend(headers);
         let response = self.endpoint.send(request).await?;
         if method == "initialize" && response.status().is_success() {
             let session = response.headers().get(&SESSION).cloned();

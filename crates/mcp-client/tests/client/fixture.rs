@@ -97,6 +97,17 @@ pub(crate) fn serve(arguments: impl IntoIterator<Item = String>) {
     }
 }
 
+/// What comes of an address through the proxy that the environment names.
+fn fetch(url: &str) -> std::io::Result<String> {
+    use std::io::Read;
+    let proxy = std::env::var("http_proxy").map_err(|_| std::io::ErrorKind::NotFound)?;
+    let mut stream = std::net::TcpStream::connect(proxy.trim_start_matches("http://"))?;
+    write!(stream, "GET {url} HTTP/1.1\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 fn say(message: &Value) {
     say_bytes(message.to_string().as_bytes());
 }
@@ -228,6 +239,12 @@ impl Server {
             "hang",
             "leak",
             "task",
+            "look",
+            "write",
+            "reach",
+            "fetch",
+            "descriptors",
+            "meta",
         ] {
             tools.push(json!({"name": name, "description": name, "inputSchema": object(json!({
                 "ms": {"type": "integer"}, "bytes": {"type": "integer"}, "name": {"type": "string"}}), json!([]))}));
@@ -353,6 +370,53 @@ impl Server {
                     .map_or_else(|_| "unset".to_owned(), |value| format!("{} bytes", value.len()));
                 self.answer(message, text(said));
             }
+            "look" => {
+                let name = arguments["name"].as_str().unwrap_or_default();
+                let said = match std::fs::read_dir(name) {
+                    Ok(entries) => {
+                        let mut names: Vec<String> = entries
+                            .flatten()
+                            .map(|one| one.file_name().to_string_lossy().into_owned())
+                            .collect();
+                        names.sort();
+                        Ok(names.join(" "))
+                    }
+                    Err(_) => std::fs::read_to_string(name),
+                };
+                self.answer(message, text(said.unwrap_or_else(|error| format!("can't: {:?}", error.kind()))));
+            }
+            "write" => {
+                let name = arguments["name"].as_str().unwrap_or_default();
+                let done = std::fs::write(name, "written by a server");
+                self.answer(
+                    message,
+                    text(done.map_or_else(|_| "can't".to_owned(), |()| "written".to_owned())),
+                );
+            }
+            "reach" => {
+                let address = arguments["name"].as_str().unwrap_or_default();
+                let reached = std::net::TcpStream::connect(address).is_ok();
+                self.answer(message, text(if reached { "reached" } else { "can't" }));
+            }
+            "fetch" => {
+                let url = arguments["name"].as_str().unwrap_or_default();
+                self.answer(
+                    message,
+                    text(fetch(url).unwrap_or_else(|error| format!("can't: {:?}", error.kind()))),
+                );
+            }
+            "descriptors" => {
+                let own = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+                let mut open: Vec<String> = own
+                    .filter_map(|one| {
+                        let target = std::fs::read_link(one.path()).ok()?;
+                        Some(format!("{} {}", one.file_name().to_string_lossy(), target.display()))
+                    })
+                    .collect();
+                open.sort();
+                self.answer(message, text(open.join("\n")));
+            }
+            "meta" => self.answer(message, text(params["_meta"].to_string())),
             "fail" => {
                 let mut result = text("it did not work");
                 result["isError"] = true.into();
@@ -364,6 +428,8 @@ impl Server {
                     let _ = stderr.write_all(&[b'y'; 500]);
                     let _ = stderr.write_all(b"\n");
                 }
+                // And one line that takes its time to end.
+                let _ = stderr.write_all(&vec![b'z'; 1 << 20]);
                 self.answer(message, text("flooded"));
             }
             "structured" => {

@@ -219,6 +219,7 @@ impl Gateway {
                 let terms = at.terms()?;
                 let place = at.known(0, identity)?.place;
                 at.inside(place, &parent, identity)?;
+                at.may_be_file(place)?;
                 let before = at.parent_facts(&parent)?;
                 let facts = match at.storage.create(place, new.mode.unwrap_or(NEW_FILE), &terms) {
                     Ok(facts) => {
@@ -299,6 +300,7 @@ impl Gateway {
             .alter(&held.export, &[(write("nfs.symlink", &path), &path)], event, move |at| {
                 let place = at.known(0, identity)?.place;
                 at.inside(place, &parent, identity)?;
+                at.may_be_link(place)?;
                 let before = at.parent_facts(&parent)?;
                 let facts = at.storage.make_link(place, &target, &at.terms()?)?;
                 Ok((facts, before, at.parent_facts(&parent)?))

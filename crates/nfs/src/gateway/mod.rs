@@ -159,25 +159,19 @@ impl Gateway {
                 .rule("spec.storage.nfs.enabled")
                 .hint("set `enabled: true` there, start the node again with `aegis up`, and export then"));
         };
-        let contexts = self.plane.policy().contexts();
-        if contexts.get(wanted.context.as_str()).is_none() {
-            let close = suggestion(wanted.context.as_str(), contexts.names());
-            let message = format!("there is no security context `{}`{close}", wanted.context);
-            return Err(refused(message).rule("spec.security_contexts"));
-        }
+        self.plane.policy().contexts().named(wanted.context.as_str())?;
         if wanted.lasting.is_zero() || wanted.lasting > LONGEST_EXPORT {
             return Err(refused("an export lasts from one second to 30 days".into()));
         }
-        let attachment =
-            self.files.attach(&wanted.tenant, wanted.volume.as_deref()).await.map_err(|error| {
-                match (&error, &wanted.volume) {
-                    (FileError::NoVolume, Some(volume)) => {
-                        refused(format!("the tenant `{}` has no volume `{volume}`", wanted.tenant))
-                            .hint("GET /v1/volumes or `aegis volume list` shows them")
-                    }
+        let attachment = match self.files.attach(&wanted.tenant, wanted.volume.as_deref()).await {
+            Ok(attachment) => attachment,
+            Err(error) => {
+                return Err(match (&error, &wanted.volume) {
+                    (FileError::NoVolume, Some(volume)) => self.no_volume(&wanted.tenant, volume).await?,
                     _ => unusable(&error),
-                }
-            })?;
+                });
+            }
+        };
         let (mut id, mut secret) = ([0; 16], [0; 16]);
         for bytes in [&mut id, &mut secret] {
             getrandom::fill(bytes).map_err(|error| {
@@ -230,6 +224,15 @@ impl Gateway {
         Ok(MadeExport { summary, address, mount_path: secret })
     }
 
+    async fn no_volume(&self, tenant: &TenantId, name: &str) -> Result<Violation, Violation> {
+        let there = self.volumes(tenant).await?;
+        let shown: String = name.chars().take(80).collect();
+        let close = suggestion(&shown, there.iter().map(|volume| volume.id.as_str()));
+        let message = format!("the tenant `{tenant}` has no volume `{shown}`{close}");
+        Ok(Violation::new(ViolationKind::UnknownName, message)
+            .hint("`aegis volume list` shows those there are"))
+    }
+
     /// Ends an export. Its handles are worth nothing from now on.
     pub async fn unexport(&self, operator: &Caller, name: &str) -> Result<ExportSummary, Violation> {
         let found = {
@@ -238,7 +241,7 @@ impl Gateway {
         };
         let export = found.ok_or_else(|| {
             let shown: String = name.chars().take(80).collect();
-            Violation::new(ViolationKind::MalformedRequest, format!("there is no export `{shown}`"))
+            Violation::new(ViolationKind::UnknownName, format!("there is no export `{shown}`"))
                 .hint("`aegis volume list` shows those there are")
         })?;
         self.end(&export, Some(operator)).await?;

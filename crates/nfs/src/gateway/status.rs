@@ -36,6 +36,7 @@ pub(super) fn of_error(error: &FileError) -> Status {
         | FileError::LinkRefused
         | FileError::LinkCircle
         | FileError::LinkTarget { .. }
+        | FileError::OnTheWay { .. }
         | FileError::PermissionDenied
         | FileError::WriteProtected { .. }
         | FileError::HardLinked(_)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aegis_core::{Timestamp, config::AccessMode, record::CallResult};
-use aegis_plane::approvals::NewStanding;
+use aegis_plane::approvals::{Covered, NewStanding};
 
 use crate::{
     client::{Set, Wire, says},
@@ -79,6 +79,70 @@ async fn a_context_holds_for_every_path() {
     assert!(refused("/workspace/secret") && refused("/workspace/closed"), "{:?}", recorded.operations());
 }
 
+/// Under another name the path would be open, so neither it nor what it is in is given one.
+#[tokio::test]
+async fn what_is_closed_stays_where_it_is() {
+    let stage = Stage::new().await;
+    for path in ["box/keys/k", "box/plain", "other/x"] {
+        let path = stage.workspace().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "text").unwrap();
+    }
+    for context in ["blind", "walled"] {
+        let mut wire = stage.mounted(context).await;
+        let root = wire.root.clone();
+        let (parent, other) = (wire.walk("box").await.unwrap(), wire.walk("other").await.unwrap());
+        assert_eq!(wire.rename((&root, "box"), (&root, "crate")).await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.rename((&parent, "keys"), (&root, "keys")).await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.rename((&root, "other"), (&parent, "keys")).await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.rename((&other, "x"), (&root, "box")).await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.rmdir(&root, "box").await, Err(says::ACCES), "{context}");
+        // Who may look at it but not read it can't take single files out either.
+        if let Ok(keys) = wire.lookup(&parent, "keys").await {
+            assert_eq!(context, "blind");
+            let file = wire.lookup(&keys, "k").await.unwrap();
+            assert_eq!(wire.read(&file, 0, 10).await.map(drop), Err(says::ACCES));
+            assert_eq!(wire.rename((&keys, "k"), (&root, "k")).await, Err(says::ACCES));
+            assert_eq!(wire.remove(&keys, "k").await, Err(says::ACCES));
+        }
+        assert_eq!(wire.rename((&parent, "plain"), (&root, "plain")).await, Ok(()), "{context}");
+        assert_eq!(wire.rename((&root, "plain"), (&parent, "plain")).await, Ok(()), "{context}");
+    }
+    assert_eq!(std::fs::read(stage.workspace().join("box/keys/k")).unwrap(), b"text");
+}
+
+/// A link where a directory belongs would decide where others put what is closed; a file would be in their way.
+#[tokio::test]
+async fn nobody_bends_the_way_to_what_is_closed() {
+    for context in ["blind", "walled"] {
+        let stage = Stage::new().await;
+        let mut wire = stage.mounted(context).await;
+        let root = wire.root.clone();
+        let open = wire.mkdir(&root, "open").await.unwrap();
+        assert_eq!(wire.symlink(&root, "box", "open").await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.create(&root, "box", 0, Set::default()).await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.create(&root, "box", 1, Set::default()).await, Err(says::ACCES), "{context}");
+        // Nor does one that was made elsewhere come there.
+        wire.symlink(&open, "l", ".").await.unwrap();
+        assert_eq!(wire.rename((&open, "l"), (&root, "box")).await, Err(says::ACCES), "{context}");
+
+        let parent = wire.mkdir(&root, "box").await.unwrap();
+        assert_eq!(wire.symlink(&parent, "keys", "../open").await, Err(says::ACCES), "{context}");
+        assert_eq!(wire.rename((&open, "l"), (&parent, "keys")).await, Err(says::ACCES), "{context}");
+        std::fs::create_dir_all(stage.workspace().join("box/keys")).unwrap();
+        if let Ok(keys) = wire.lookup(&parent, "keys").await {
+            assert_eq!(context, "blind");
+            assert_eq!(wire.symlink(&keys, "l", "../../open").await, Err(says::ACCES));
+            wire.create(&keys, "k", 1, Set::default()).await.unwrap();
+        }
+        // What lies beside it is nobody's concern, and neither are the modes and times of what lies above it.
+        wire.symlink(&parent, "beside", "../open").await.unwrap();
+        wire.create(&parent, "file", 1, Set::default()).await.unwrap();
+        let times = Set { mode: Some(0o750), ..Set::default() };
+        wire.setattr(&parent, times, None).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_needs_a_person_is_refused_and_a_rate_counts_files_not_pieces() {
     let stage = Stage::new().await;
@@ -110,7 +174,7 @@ async fn a_standing_word_holds_until_it_is_taken_back() {
         tenant: "local".into(),
         user: "agent".into(),
         tool: "fs.write".into(),
-        arguments: serde_json::Map::new(),
+        arguments: Covered::Any,
         until: Timestamp::now().plus(Duration::from_secs(3600)),
         covers_labels: true,
         note: None,

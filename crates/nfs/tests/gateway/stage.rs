@@ -63,6 +63,9 @@ fn contexts() -> Vec<SecurityContext> {
         ]})),
         of(json!({"name": "secretive", "capabilities": [{"tool_pattern": "fs.*", "path_allowlist": ["/workspace"]}],
             "deny_list": ["fs.*:/workspace/secret"]})),
+        of(json!({"name": "blind", "capabilities": [{"tool_pattern": "fs.*", "path_allowlist": ["/workspace"]}],
+            "deny_list": ["fs.read:/workspace/box/keys"]})),
+        of(json!({"name": "walled", "capabilities": [{"tool_pattern": "*"}], "deny_list": ["*:/workspace/box/keys"]})),
         of(json!({"name": "asks", "capabilities": [
             {"tool_pattern": "fs.read"}, {"tool_pattern": "fs.list"},
             {"tool_pattern": "fs.write", "approval": "required"},

@@ -45,7 +45,8 @@ impl Approvals {
     async fn tick(&self) -> Result<Duration, Violation> {
         self.expire_due().await?;
         let old = Timestamp::now().minus(self.config.keep.0);
-        while self.registry.prune_approvals(old).await.map_err(|error| unusable(&error))? > 0 {}
+        let prune = || self.registry.prune_approvals(old, self.config.max_kept);
+        while prune().await.map_err(|error| unusable(&error))? > 0 {}
         self.registry.prune_standing(old).await.map_err(|error| unusable(&error))?;
         let next = self.registry.next_approval_expiry().await.map_err(|error| unusable(&error))?;
         let left = next.map(|next| next.millis().saturating_sub(Timestamp::now().millis()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aegis_core::{Approval, ApprovalState, Violation, approval::ApprovalOutcome, event::EventName};
 use aegis_stores::audit::AuditError;
 
-use super::{Approvals, expired, unusable};
+use super::{Approvals, expired, resume::Pauses, unusable};
 use crate::{
     pipeline::{Plane, refusal_events},
     record,
@@ -26,7 +26,7 @@ impl Approvals {
         self.end(plane, approval, ApprovalState::Pending, to, violation).await
     }
 
-    /// Ends an approved request whose call will not run.
+    /// Ends an approved request whose call will not run. Tried until the registry has it or the node stops.
     pub(crate) async fn end_unrun(
         &self,
         plane: &Arc<Plane>,
@@ -34,8 +34,12 @@ impl Approvals {
         to: ApprovalState,
         violation: Violation,
     ) {
-        if let Err(error) = self.end(plane, approval, ApprovalState::Approved, to, violation).await {
-            tracing::error!(%error, approval = %approval.id, "the end of an approved call can't be kept");
+        let mut pauses = Pauses::default();
+        let end = || self.end(plane, approval, ApprovalState::Approved, to, violation.clone());
+        while let Err(error) = end().await {
+            if !self.may_try_again(approval, &error, &mut pauses).await {
+                return;
+            }
         }
     }
 

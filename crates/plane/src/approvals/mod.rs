@@ -10,12 +10,9 @@ mod standing;
 mod waiting;
 mod words;
 
-use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering},
 };
 
 pub use aegis_core::approval::{
@@ -31,7 +28,7 @@ use aegis_core::{
     record::NodeRecord,
 };
 use aegis_gates::{PolicyGate, approval::ApprovalGate, identity::seal::SealGate};
-pub use aegis_stores::registry::ApprovalFilter;
+pub use aegis_stores::registry::{ApprovalFilter, ApprovalPage};
 use aegis_stores::{
     Registry,
     registry::{Decided, DecisionRow},
@@ -45,14 +42,16 @@ use crate::{
     pipeline::{Parts, Plane},
 };
 
-pub use self::{rights::APPROVER_CAPABILITY, standing::NewStanding};
+pub use self::{
+    rights::APPROVER_CAPABILITY,
+    standing::{Covered, NewStanding, covers},
+    words::not_found,
+};
 use self::{
     waiting::Waiting,
-    words::{checked_reason, decided_otherwise, expired, not_found, rejected, unusable, void},
+    words::{checked_reason, decided_otherwise, expired, rejected, unusable, void},
 };
 
-/// The longest anybody waits in one go.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Reasons and notes, in characters.
 const LONGEST_REASON: usize = 500;
 /// Past decisions shown beside a request.
@@ -141,14 +140,14 @@ impl Approvals {
         }
     }
 
-    /// The newest first. Doors narrow the filter to what the caller may see.
-    pub async fn list(&self, filter: &ApprovalFilter) -> Result<Vec<Approval>, Violation> {
+    /// The newest first, in summaries. Doors narrow the filter to what the caller may see.
+    pub async fn list(&self, filter: &ApprovalFilter) -> Result<ApprovalPage, Violation> {
         self.registry.list_approvals(filter).await.map_err(|error| unusable(&error))
     }
 
     /// Everything there is to know of a request, whoever asks.
     pub async fn show(&self, id: &ApprovalId) -> Result<Option<Approval>, Violation> {
-        let found = self.registry.find_approval(id).await.map_err(|error| unusable(&error))?;
+        let found = self.registry.whole_approval(id).await.map_err(|error| unusable(&error))?;
         match found {
             None => Ok(None),
             Some(mut approval) => {
@@ -160,6 +159,14 @@ impl Approvals {
                 Ok(Some(approval))
             }
         }
+    }
+
+    /// Whether this caller may know of the request: it asked, or it is an approver of the tenant.
+    pub async fn knows(&self, id: &ApprovalId, caller: &Caller) -> Result<bool, Violation> {
+        let found = self.registry.find_approval(id).await.map_err(|error| unusable(&error))?;
+        Ok(found.is_some_and(|approval| {
+            approval.is_of(caller) || self.is_approver_of(&approval.caller.tenant, caller)
+        }))
     }
 
     /// A request as this caller may see it: approvers of its tenant see everything, the requester what it asked and
@@ -306,31 +313,6 @@ impl Approvals {
             Ok(Ok(_)) => Err(decided_otherwise(&now)),
             Ok(Err(violation)) => Err(violation),
             Err(error) => Err(Violation::new(ViolationKind::InternalError, error.to_string())),
-        }
-    }
-
-    /// Waits until nothing more will happen to a request, at most so long; returns it as it then stands.
-    pub async fn wait(&self, id: &ApprovalId, at_most: Duration) -> Result<Approval, Violation> {
-        let Some(waiter) = self.waiting.enter(id) else {
-            return Err(Violation::new(ViolationKind::Overloaded, "too many wait for approvals")
-                .hint("ask for its state instead, or try again shortly")
-                .retry_after(5));
-        };
-        let until = tokio::time::Instant::now() + at_most.min(LONGEST_WAIT);
-        loop {
-            let rung = waiter.rung();
-            tokio::pin!(rung);
-            // Before the look, so that what happens right after it is not missed.
-            rung.as_mut().enable();
-            let Some(approval) = self.show(id).await? else { return Err(not_found(id)) };
-            if approval.is_settled() || self.stopping.is_cancelled() {
-                return Ok(approval);
-            }
-            tokio::select! {
-                () = rung => {}
-                () = tokio::time::sleep_until(until) => return Ok(approval),
-                () = self.stopping.cancelled() => return Ok(approval),
-            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Keeping a call until a person has decided.
 
 use aegis_core::{
-    Approval, ApprovalState, Ask, Asker, Caller, Gate, GateVerdict, Timestamp, Violation, ViolationKind,
+    Approval, ApprovalState, Ask, Asker, Caller, Gate, GateVerdict, Timestamp, Violation,
     approval::{Desk, Pending, Question},
     call::{self, Proof},
     event::EventName,
@@ -13,7 +13,10 @@ use aegis_stores::registry::Parked;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{Approvals, result_of, unusable, void};
+use super::{
+    Approvals, result_of, unusable, void,
+    words::{full, too_large},
+};
 use crate::{
     admission::Admission,
     carry_out::{Answer, Done, recorded},
@@ -85,6 +88,8 @@ impl Approvals {
         proof: Option<&Proof>,
     ) -> Result<Kept, Violation> {
         let Admission { caller, tool, arguments, granted, .. } = admission;
+        // Before anything is worked out for it.
+        let blank = self.blank(caller, &tool.name, arguments.clone())?;
         let approval = Approval {
             runs: true,
             call: admission.call,
@@ -95,15 +100,24 @@ impl Approvals {
             asks: admission.asks.clone(),
             labels: admission.labels.clone(),
             policy_version: admission.version.clone(),
-            ..self.blank(caller, &tool.name, arguments.clone())
+            ..blank
         };
         self.file(plane, approval).await
     }
 
-    /// A request with nothing in it but who, what and when.
-    fn blank(&self, caller: &Caller, tool: &str, arguments: Map<String, Value>) -> Approval {
+    /// A request with nothing in it but who, what and when. Refused when nobody could be expected to read it.
+    fn blank(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Approval, Violation> {
         let created = Timestamp::now();
-        Approval {
+        let bytes = serde_json::to_vec(&arguments).map_or(u64::MAX, |text| text.len() as u64);
+        if bytes > self.config.max_arguments.0 {
+            return Err(too_large(tool, bytes, self.config.max_arguments));
+        }
+        Ok(Approval {
             id: ApprovalId::new(format!("approval:{}", Uuid::now_v7())),
             intent: format!("intent:{}", Uuid::now_v7()),
             state: ApprovalState::Pending,
@@ -114,6 +128,8 @@ impl Approvals {
             title: String::new(),
             asked_as: None,
             arguments_sha256: call::digest(&arguments),
+            arguments_bytes: bytes,
+            arguments_cut: false,
             arguments,
             proof: None,
             preview: None,
@@ -130,7 +146,7 @@ impl Approvals {
             outcome: None,
             delivered: false,
             similar: Vec::new(),
-        }
+        })
     }
 
     /// The row first, then the record that it is there. Without the record it is taken back, so that nothing waits
@@ -138,14 +154,14 @@ impl Approvals {
     async fn file(&self, plane: &Plane, approval: Approval) -> Result<Kept, Violation> {
         let parked = self
             .registry
-            .park_approval(approval.clone(), self.config.max_pending, self.config.keep.0)
+            .park_approval(approval.clone(), &self.config)
             .await
             .map_err(|error| unusable(&error))?;
         match parked {
             Parked::Same(known) => return Ok(Kept::Waits(known)),
             Parked::Ended(known) => return Ok(Kept::Ended(known)),
             Parked::Rejected(known) => return Ok(Kept::Rejected(known)),
-            Parked::Full => return Err(full(self.config.max_pending)),
+            Parked::Full(limit) => return Err(full(limit, &self.config)),
             Parked::Fresh => {}
         }
         if let Err(violation) = plane.note(request_record(&approval)).await {
@@ -181,7 +197,7 @@ impl Desk for Plane {
                 call: question.call,
                 title: question.title,
                 asks: vec![asked],
-                ..approvals.blank(caller, &question.tool, question.arguments)
+                ..approvals.blank(caller, &question.tool, question.arguments)?
             };
             match approvals.file(self, approval).await? {
                 Kept::Waits(approval) | Kept::Ended(approval) | Kept::Rejected(approval) => {
@@ -211,14 +227,4 @@ fn request_record(approval: &Approval) -> NodeRecord {
         caller: Some(approval.caller.clone()),
         detail: detail.as_object().cloned().unwrap_or_default(),
     }
-}
-
-fn full(most: u32) -> Violation {
-    Violation::new(
-        ViolationKind::Overloaded,
-        format!("{most} requests for approval wait in this tenant, or fewer large ones, which is the limit"),
-    )
-    .rule("spec.approvals.max_pending")
-    .hint("wait until people have decided some of them")
-    .retry_after(60)
 }

@@ -1,18 +1,19 @@
 //! What a person agreed to runs: once, and only if it still is what they agreed to.
 
 use std::{
+    fmt::Display,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use aegis_core::{
     Approval, ApprovalState, Door, Gate, GateVerdict, Outcome, Timestamp, Verdict, Violation, ViolationKind,
-    approval::ApprovalOutcome, call, event::EventName, progress::Silence, record::CallResult,
+    approval::ApprovalOutcome, call, event::EventName, record::CallResult,
 };
 use aegis_stores::audit::LogReader;
 use tokio_util::sync::CancellationToken;
 
-use super::{Approvals, decision_record, expired, unusable, void};
+use super::{Approvals, decision_record, expired, unusable, void, waiting::Speaker};
 use crate::{
     admission::Admission,
     carry_out::{Carried, Done},
@@ -25,6 +26,9 @@ const LOCAL_CREDENTIAL: &str = "local";
 /// How long an approved call waits for the MCP server whose tool it is.
 const SERVERS_READY: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// Between tries while the registry can't be used.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Plane {
     /// Takes up what an earlier node left: standing approvals come into force, what was agreed to and did not begin
@@ -71,11 +75,29 @@ impl Plane {
     }
 
     /// Runs what a person agreed to. Nobody waits for it here; whoever asked finds the result under the approval.
-    pub(crate) async fn run_approved(self: Arc<Self>, approval: Approval) {
-        self.tool_comes(&approval.tool).await;
+    pub(crate) async fn run_approved(self: Arc<Self>, approved: Approval) {
+        self.tool_comes(&approved.tool).await;
         let _in_flight = self.meters().enter();
-        let Ok(_slot) = self.slots.acquire().await else { return };
         let approvals = self.approvals();
+        let mut pauses = Pauses::default();
+        let (slot, approval) = loop {
+            let Ok(slot) = self.slots.acquire().await else { return };
+            // The arguments come into memory when it is their turn.
+            let error = match approvals.registry.whole_approval(&approved.id).await {
+                Ok(Some(approval)) if approval.state == ApprovalState::Approved => break (slot, approval),
+                Ok(_) => return,
+                Err(error) => error,
+            };
+            // What can't be read does not keep others from running.
+            drop(slot);
+            if Timestamp::now() >= approved.expires {
+                let violation = expired(&approved);
+                return approvals.end_unrun(&self, &approved, ApprovalState::Expired, violation).await;
+            }
+            if !approvals.may_try_again(&approved, &error, &mut pauses).await {
+                return;
+            }
+        };
         let admission = match approvals.recheck(&self, &approval).await {
             Ok(admission) => admission,
             Err(violation) => {
@@ -83,11 +105,15 @@ impl Plane {
                     ViolationKind::ApprovalExpired => ApprovalState::Expired,
                     _ => ApprovalState::Cancelled,
                 };
+                drop(slot);
                 return approvals.end_unrun(&self, &approval, to, violation).await;
             }
         };
         let draft = Draft::approved(&admission, &approval, self.spans());
-        match self.carry_out(admission, draft, CancellationToken::new(), &Silence, None).await {
+        let speaker = Speaker { waiting: &approvals.waiting, id: &approval.id };
+        let carried = self.carry_out(admission, draft, CancellationToken::new(), &speaker, None).await;
+        drop(slot);
+        match carried {
             Carried::Ended(result, _) => approvals.executed(&approval, *result).await,
             Carried::Stopped(stopped) => {
                 let violation = still_refused(&stopped.violation);
@@ -191,9 +217,28 @@ impl Approvals {
             }
             Err(violation) => (ApprovalState::Failed, ApprovalOutcome::Refused { violation }),
         };
-        self.settled(approval, state, outcome).await.unwrap_or_else(|error| {
-            tracing::error!(%error, approval = %approval.id, "an approved call ran and its answer can't be kept");
-        });
+        let mut pauses = Pauses::default();
+        while let Err(error) = self.settled(approval, state, outcome.clone()).await {
+            if !self.may_try_again(approval, &error, &mut pauses).await {
+                return;
+            }
+        }
+    }
+
+    /// Pauses after an error of the registry; false when the node stops, whose next start takes the request up. An
+    /// approved request is not left alone before that: while it stands, the same call asks nobody and waits for it.
+    pub(super) async fn may_try_again(
+        &self,
+        approval: &Approval,
+        error: &impl Display,
+        pauses: &mut Pauses,
+    ) -> bool {
+        let pause = pauses.next(approval.expires);
+        tracing::error!(%error, approval = %approval.id, "an approved call has to wait for the registry");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = self.stopping.cancelled() => false,
+        }
     }
 
     /// Brings a row up to what the audit log knows: it was used up, and the node died before the row said so.
@@ -235,6 +280,23 @@ impl Approvals {
         self.waiting.ring(&approval.id);
         self.announce(&Approval { state, ..approval.clone() }, EventName::ApprovalEnded);
         Ok(())
+    }
+}
+
+/// Longer and longer ones, of which none goes over the time at which something is to be decided.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    count: u32,
+}
+
+impl Pauses {
+    fn next(&mut self, until: Timestamp) -> Duration {
+        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(self.count));
+        self.count = self.count.saturating_add(1);
+        match until.millis().saturating_sub(Timestamp::now().millis()) {
+            0 => pause,
+            left => pause.min(Duration::from_millis(left)),
+        }
     }
 }
 

@@ -20,7 +20,14 @@ impl Approvals {
         }
         // By person, not by credential: an operator's token also carries what it asks in the role of an agent.
         let own = &approval.caller;
-        not_for_oneself(caller, &own.tenant, &own.user)
+        not_for_oneself(caller, &own.tenant, &own.user).map_err(|violation| match approval.way_out() {
+            Some(way) => violation.hint(way),
+            None => violation.hint(format!(
+                "let another person decide, with a credential of another user; who asked can take it back: `aegis \
+                 approvals cancel {}`",
+                approval.id
+            )),
+        })
     }
 
     /// Whether the caller may decide what others of this tenant ask: operators for every tenant, holders of

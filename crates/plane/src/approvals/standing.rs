@@ -21,15 +21,24 @@ use crate::pipeline::Plane;
 /// The longest that one stands.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What an approver settles: this tool, with arguments like these, for this user, until then.
+/// Which arguments a standing approval is for. Nobody covers all of them by saying nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Covered {
+    Any,
+    /// Those like this pattern, as [`ArgumentPattern`] reads it; arguments that it does not name may be anything.
+    Like(Map<String, Value>),
+    /// The same, and no arguments beside those that it names.
+    Only(Map<String, Value>),
+}
+
+/// What an approver settles: this tool, with such arguments, for this user, until then.
 #[derive(Debug, Clone)]
 pub struct NewStanding {
     pub tenant: TenantId,
     pub user: UserId,
     /// A tool's name or alias; no pattern.
     pub tool: String,
-    /// As [`ArgumentPattern`] reads it. Empty: any arguments.
-    pub arguments: Map<String, Value>,
+    pub arguments: Covered,
     pub until: Timestamp,
     /// Whether it also answers questions asked because of what a session has read. They are asked because the agent
     /// may be following a stranger's instructions, so this is off unless said.
@@ -48,7 +57,18 @@ impl Approvals {
         let Some(tool) = plane.catalog().resolve(&new.tool) else {
             return Err(invalid(format!("there is no tool called `{}`", new.tool)));
         };
-        let pattern = ArgumentPattern::parse(&new.arguments).map_err(|error| invalid(error.to_string()))?;
+        let (arguments, only_named) = match new.arguments {
+            Covered::Any => (Map::new(), false),
+            Covered::Like(named) if named.is_empty() => {
+                return Err(invalid(
+                    "a pattern that names no argument covers every call of the tool: say so with any_arguments"
+                        .into(),
+                ));
+            }
+            Covered::Like(named) => (named, false),
+            Covered::Only(named) => (named, true),
+        };
+        let pattern = ArgumentPattern::parse(&arguments).map_err(|error| invalid(error.to_string()))?;
         pattern.check(&tool).map_err(|error| invalid(error.to_string()))?;
         let now = Timestamp::now();
         if new.until <= now || new.until > now.plus(LONGEST) {
@@ -62,7 +82,8 @@ impl Approvals {
             tenant: new.tenant,
             user: new.user,
             tool: tool.name.to_string(),
-            arguments: new.arguments,
+            arguments,
+            only_named,
             covers_labels: new.covers_labels,
             until: new.until,
             note: new.note,
@@ -86,20 +107,20 @@ impl Approvals {
         Ok(standing)
     }
 
-    /// The newest first, with those that are over or revoked.
+    /// The newest first: those in force, or also those that are over or revoked and still kept.
     pub async fn standing(
         &self,
         tenant: Option<&TenantId>,
+        all: bool,
         limit: usize,
     ) -> Result<Vec<Standing>, Violation> {
-        self.registry.list_standing(tenant, limit).await.map_err(|error| unusable(&error))
+        self.registry.list_standing(tenant, all, limit).await.map_err(|error| unusable(&error))
     }
 
     /// Takes a standing approval back: the next such call asks again.
     pub async fn revoke_standing(&self, id: &str, approver: &Caller) -> Result<Standing, Violation> {
         let plane = self.plane()?;
-        let all = self.standing(None, usize::MAX).await?;
-        let known = all.into_iter().find(|standing| standing.id == id);
+        let known = self.registry.find_standing(id).await.map_err(|error| unusable(&error))?;
         let Some(standing) = known.filter(|standing| self.is_approver_of(&standing.tenant, approver)) else {
             let shown: String = id.chars().take(80).collect();
             return Err(Violation::new(
@@ -126,22 +147,39 @@ impl Approvals {
             self.load_standing().await?;
             return Ok(standing);
         }
+        // Written down first: whoever tries again after a failure may find it revoked already.
+        plane.note(record("approval-standing-revoked", approver, &standing)).await?;
         let revoked =
             self.registry.revoke_standing(&standing.id, approver).await.map_err(|error| unusable(&error))?;
         self.load_standing().await?;
-        let revoked = revoked.unwrap_or(standing);
-        plane.note(record("approval-standing-revoked", approver, &revoked)).await?;
-        Ok(revoked)
+        Ok(revoked.unwrap_or(standing))
     }
 
     /// Puts the rows of the registry in force.
     pub(super) async fn load_standing(&self) -> Result<(), Violation> {
         // One at a time: an older look must not replace what a newer one found.
         let _turn = self.standing_turn.lock().await;
-        let rows = self.standing(None, usize::MAX).await?;
+        let rows = self.standing(None, false, usize::MAX).await?;
         self.gate.replace(rows);
         Ok(())
     }
+}
+
+/// What a standing approval is for, so that whoever made it sees what they said.
+pub fn covers(standing: &Standing) -> String {
+    let Standing { tool, user, tenant, until, .. } = standing;
+    let arguments = match ArgumentPattern::parse(&standing.arguments) {
+        Err(error) => format!("with arguments that can't be read ({error})"),
+        Ok(_) if standing.only_named && standing.arguments.is_empty() => "without arguments".to_owned(),
+        Ok(_) if standing.arguments.is_empty() => "with any arguments whatever".to_owned(),
+        Ok(pattern) if standing.only_named => format!("where {pattern}, and no other arguments"),
+        Ok(pattern) => format!("where {pattern}, whatever the other arguments are"),
+    };
+    let labels = match standing.covers_labels {
+        true => "also when it is asked because of what the session has read",
+        false => "but not when it is asked because of what the session has read",
+    };
+    format!("every call of {tool} by {user} of tenant {tenant} {arguments}, until {until}, {labels}")
 }
 
 /// Ends what was begun, also when the connection that asked for it is gone.
@@ -163,6 +201,7 @@ fn record(action: &str, by: &Caller, standing: &Standing) -> NodeRecord {
     detail.insert("user".into(), standing.user.as_str().into());
     detail.insert("tool".into(), standing.tool.as_str().into());
     detail.insert("arguments".into(), Value::Object(aegis_core::redact::arguments(&standing.arguments)));
+    detail.insert("only_named".into(), standing.only_named.into());
     detail.insert("covers_labels".into(), standing.covers_labels.into());
     detail.insert("until".into(), standing.until.to_string().into());
     NodeRecord { time: Timestamp::now(), action: action.to_owned(), caller: Some(by.clone()), detail }

@@ -1,7 +1,9 @@
 //! What is said of requests: to those who ask, and to those who decide.
 
-use aegis_core::{Approval, Caller, Violation, ViolationKind, id::ApprovalId};
-use aegis_stores::registry::RegistryError;
+use aegis_core::{
+    Approval, Caller, Violation, ViolationKind, config::ApprovalsConfig, id::ApprovalId, quantity::Size,
+};
+use aegis_stores::registry::{Limit, RegistryError};
 
 use super::LONGEST_REASON;
 
@@ -36,7 +38,8 @@ pub(super) fn void(why: &str) -> Violation {
         .hint("make the call again to ask again")
 }
 
-pub(super) fn not_found(id: &ApprovalId) -> Violation {
+/// What is said of a request that is not there, and of one that the caller may not know of.
+pub fn not_found(id: &ApprovalId) -> Violation {
     let shown: String = id.as_str().chars().take(80).collect();
     Violation::new(ViolationKind::ApprovalNotFound, format!("there is no request for approval `{shown}`"))
         .hint("`aegis approvals list` shows those there are; ended ones are kept for spec.approvals.keep")
@@ -49,6 +52,41 @@ pub(super) fn decided_otherwise(approval: &Approval) -> Violation {
         format!("`{}` is {} already{by}", approval.id, approval.state),
     )
     .hint("a decision can't be changed; the requester can ask again")
+}
+
+pub(super) fn too_large(tool: &str, bytes: u64, most: Size) -> Violation {
+    Violation::new(
+        ViolationKind::RequestTooLarge,
+        format!(
+            "the arguments of `{tool}` have {bytes} bytes; a call that waits for a person may have {most}"
+        ),
+    )
+    .rule("spec.approvals.max_arguments")
+    .hint("nobody was asked, and nothing runs; make several smaller calls, which a person can read")
+}
+
+pub(super) fn full(limit: Limit, config: &ApprovalsConfig) -> Violation {
+    let (whose, rule, most) = match limit {
+        Limit::Caller => {
+            ("of this caller", "max_pending_per_caller", config.max_pending_per_caller.to_string())
+        }
+        Limit::CallerBytes => (
+            "of this caller",
+            "max_pending_bytes_per_caller",
+            format!("{} bytes", config.max_pending_bytes_per_caller),
+        ),
+        Limit::Tenant => ("in this tenant", "max_pending", config.max_pending.to_string()),
+        Limit::TenantBytes => {
+            ("in this tenant", "max_pending_bytes", format!("{} bytes", config.max_pending_bytes))
+        }
+    };
+    Violation::new(
+        ViolationKind::Overloaded,
+        format!("the requests {whose} that wait for approval have reached the limit of {most}"),
+    )
+    .rule(format!("spec.approvals.{rule}"))
+    .hint("nobody was asked; wait until people have decided some of them, or take some back")
+    .retry_after(60)
 }
 
 pub(super) fn unusable(error: &RegistryError) -> Violation {

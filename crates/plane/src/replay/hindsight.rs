@@ -25,6 +25,7 @@ pub(super) fn loses_target(tool: &ToolSpec, hidden: &[&str], recorded: &Map<Stri
         Target::Path { argument }
         | Target::Tree { argument }
         | Target::Url { argument }
+        | Target::Server { argument }
         | Target::Choice { argument, .. } => lost(argument),
         Target::Host { .. } | Target::Program { .. } => false,
         Target::Command { command, args } => lost(command) || hidden.contains(&args.as_ref()),

@@ -99,6 +99,10 @@ impl ServerLayers {
         self.own.iter().any(|server| server.name == name)
     }
 
+    pub(super) fn added(&self, name: &str) -> Option<&McpServer> {
+        self.added.iter().find(|(row, _)| row.name == name).map(|(_, server)| server)
+    }
+
     pub(super) fn place(&self) -> String {
         self.file.as_ref().map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string())
     }

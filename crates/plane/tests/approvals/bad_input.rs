@@ -1,10 +1,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use aegis_core::{
-    ApprovalState, Door, Label, TrustClass, ViolationKind, config::ApprovalsConfig, quantity::Span,
+    ApprovalState, Door, Label, TrustClass, ViolationKind,
+    config::ApprovalsConfig,
+    quantity::{Size, Span},
     record::CallResult,
 };
-use aegis_plane::approvals::Decision;
+use aegis_plane::approvals::{ApprovalFilter, Decision};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, contexts, kind, operator};
@@ -99,10 +101,13 @@ async fn nobody_decides_their_own_and_strangers_decide_nothing() {
 fn tamper(stage: &Stage, change: impl Fn(&mut Value)) {
     let database = rusqlite::Connection::open(stage.dir.path().join("data/registry.db")).unwrap();
     database.busy_timeout(Duration::from_secs(10)).unwrap();
-    let text: String = database.query_row("SELECT request FROM approvals", [], |row| row.get(0)).unwrap();
-    let mut request: Value = serde_json::from_str(&text).unwrap();
-    change(&mut request);
-    database.execute("UPDATE approvals SET request = ?1", [request.to_string()]).unwrap();
+    for (table, column) in [("approvals", "request"), ("approval_bodies", "body")] {
+        let select = format!("SELECT {column} FROM {table}");
+        let text: String = database.query_row(&select, [], |row| row.get(0)).unwrap();
+        let mut request: Value = serde_json::from_str(&text).unwrap();
+        change(&mut request);
+        database.execute(&format!("UPDATE {table} SET {column} = ?1"), [request.to_string()]).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -205,4 +210,65 @@ async fn more_questions_than_people_can_answer() {
     assert_eq!(stage.ask("a").await.id, waiting["a"]);
     stage.reject(&waiting["a"]).await.unwrap();
     stage.ask("d").await;
+}
+
+#[tokio::test]
+async fn more_than_a_person_can_read() {
+    let small = ApprovalsConfig { max_arguments: Size(1 << 10), ..ApprovalsConfig::default() };
+    let stage = Stage::with(small).await;
+    let refused = stage.call(&"x".repeat(1 << 10)).await.unwrap_err();
+    assert_eq!(refused.kind, ViolationKind::RequestTooLarge);
+    assert_eq!(refused.rule.as_deref(), Some("spec.approvals.max_arguments"));
+    let filter = ApprovalFilter { limit: 10, ..ApprovalFilter::default() };
+    assert!(stage.plane.approvals().list(&filter).await.unwrap().approvals.is_empty(), "nothing waits");
+    assert!(
+        matches!(&stage.calls().await[0].result, CallResult::Refused { kind, .. } if kind == "RequestTooLarge")
+    );
+    // Nor does a question without a call.
+    let asked = stage.call_as(&stage.asker, "tool.approval-request", json!({"summary": "x".repeat(1 << 10)}));
+    assert!(asked.await.unwrap().outcome.failure.is_some());
+    assert!(stage.plane.approvals().list(&filter).await.unwrap().approvals.is_empty());
+    stage.ask(&"x".repeat(1000)).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_one_caller_is_its_own_problem() {
+    let few = ApprovalsConfig { max_pending_per_caller: 2, ..ApprovalsConfig::default() };
+    let stage = Stage::with(few).await;
+    let first = stage.ask("a").await;
+    stage.ask("b").await;
+    let refused = stage.call("c").await.unwrap_err();
+    assert_eq!(refused.rule.as_deref(), Some("spec.approvals.max_pending_per_caller"));
+    let bob = stage.caller("bob", "asks").await;
+    assert!(stage.call_as(&bob, "test.change", json!({"act": "c"})).await.unwrap().pending.is_some());
+    stage.reject(&first.id).await.unwrap();
+    stage.ask("c").await;
+}
+
+/// What ran was the whole; what is kept afterwards is what the log has.
+#[tokio::test]
+async fn long_arguments_run_whole_and_are_not_kept() {
+    let stage = Stage::new().await;
+    let long = "long ".repeat(1000);
+    let (ran, rejected) = (stage.ask(&long).await, stage.ask(&format!("{long}2")).await);
+    let stage = stage.restarted().await;
+    assert_eq!(stage.plane.approvals().show(&ran.id).await.unwrap().unwrap().arguments["act"], long);
+    stage.approve(&ran.id).await.unwrap();
+    stage.reject(&rejected.id).await.unwrap();
+    assert_eq!(stage.settled(&ran.id).await.state, ApprovalState::Executed);
+    assert_eq!(stage.deeds(), [long.as_str()]);
+    let stage = stage.restarted().await;
+    for id in [&ran.id, &rejected.id] {
+        let kept = stage.plane.approvals().show(id).await.unwrap().unwrap();
+        assert!(kept.arguments_cut && kept.arguments["act"]["bytes"].as_u64() >= Some(5000), "{kept:?}");
+    }
+    let database = rusqlite::Connection::open(stage.dir.path().join("data/registry.db")).unwrap();
+    let bodies: u64 =
+        database.query_row("SELECT count(*) FROM approval_bodies", [], |row| row.get(0)).unwrap();
+    assert_eq!(bodies, 0);
+    // The record of the one that did not run has the same.
+    let records = stage.calls().await;
+    let unrun = records.iter().find(|record| record.approval.as_ref() == Some(&rejected.id)).unwrap();
+    assert!(unrun.arguments["act"]["sha256"].is_string(), "{unrun:?}");
+    assert_eq!(unrun.arguments_sha256, rejected.arguments_sha256);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on panics")]
 
 mod bad_input;
+mod broken_registry;
 mod property;
 mod restart;
 mod stage;

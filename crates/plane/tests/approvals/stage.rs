@@ -82,7 +82,11 @@ impl Tool for Actor {
         }
     }
 
-    async fn run(&self, _: &Run<'_>, input: Input) -> Result<Answer<Output>, Failure> {
+    async fn run(&self, run: &Run<'_>, input: Input) -> Result<Answer<Output>, Failure> {
+        if input.act == "links" {
+            let text = if run.permit.limits().no_links { "not followed" } else { "followed" };
+            return Ok(Output { text: text.into() }.into());
+        }
         self.deeds.lock().unwrap().push(input.act.clone());
         if input.act == "panic" {
             panic!("as told");

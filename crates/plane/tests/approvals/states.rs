@@ -66,7 +66,7 @@ async fn the_same_call_is_one_question() {
     let theirs = stage.call_as(&twin, "test.change", json!({"act": "one"})).await.unwrap();
     assert_ne!(theirs.pending.unwrap().id, first.id);
     let all = stage.plane.approvals().list(&ApprovalFilter { limit: 10, ..ApprovalFilter::default() }).await;
-    assert_eq!(all.unwrap().len(), 3);
+    assert_eq!(all.unwrap().approvals.len(), 3);
 }
 
 /// Wherever the approver's connection breaks, what was approved runs, or can be approved again.

@@ -50,15 +50,20 @@ pub(super) fn compose(
         environment.insert("PATH".into(), path.join(":"));
     }
     if network == Network::Proxy {
-        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"] {
-            environment.insert(name.into(), proxy.clone());
-        }
-        for name in ["no_proxy", "NO_PROXY"] {
-            environment.remove(name);
-        }
+        show_way_out(&mut environment);
     }
     Ok(environment.into_iter().collect())
+}
+
+/// Tells programs of the proxy; nothing stays that would lead them past it.
+pub(crate) fn show_way_out(environment: &mut BTreeMap<String, String>) {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"] {
+        environment.insert(name.into(), proxy.clone());
+    }
+    for name in ["no_proxy", "NO_PROXY"] {
+        environment.remove(name);
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! From a permit and the caller's volumes to what the sandbox is to run.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use aegis_core::{
-    Failure, FailureKind, Grant, Violation, ViolationKind,
-    config::{AccessMode, SandboxBackend},
+    Failure, FailureKind, Grant, Violation, ViolationKind, config::AccessMode, id::ContextName,
     path::WORKSPACE,
 };
-use aegis_sandbox::{Access, Launch, Limits, Mount, Network};
+use aegis_sandbox::{Access, Launch, Limits, MOST_MOUNTS, Mount, Network};
 use serde::Serialize;
 
-use super::{Exec, Wanted, disk, environment};
+use super::{Exec, Wanted, closed, disk, environment, sandbox};
 use crate::{
     files::{FileError, HostVolume},
     tool::Run,
@@ -60,11 +59,11 @@ pub(super) struct Composed {
     pub(super) volumes: Vec<Writable>,
 }
 
-/// A volume that a command writes to, and how much was free before.
+/// A volume that a command writes to, and what was left before.
 #[derive(Debug, Clone)]
 pub(super) struct Writable {
     pub(super) volume: HostVolume,
-    pub(super) free: u64,
+    pub(super) left: disk::Left,
 }
 
 impl Exec {
@@ -73,13 +72,16 @@ impl Exec {
         run: &Run<'_>,
         wanted: &Wanted,
         timeout: Duration,
+        image: Option<String>,
     ) -> Result<Composed, Failure> {
         let grant = run.permit.limits();
         let network = network_of(grant);
         let tenant = &run.permit.caller().tenant;
-        let volumes = self.files.host_volumes(tenant, grant.paths.as_deref()).await?;
+        let mut volumes = self.files.host_volumes(tenant, grant.paths.as_deref()).await?;
         let directory = wanted.directory.as_ref().map_or(WORKSPACE, |directory| directory.as_str());
-        if !volumes.iter().any(|volume| volume.mount_path().as_str() == WORKSPACE) {
+        let has_workspace =
+            |volumes: &[HostVolume]| volumes.iter().any(|volume| volume.mount_path().as_str() == WORKSPACE);
+        if !has_workspace(&volumes) {
             return Err(run.refuse(
                 Violation::new(
                     ViolationKind::PathOutsideBoundary,
@@ -89,7 +91,27 @@ impl Exec {
                 .hint("grant /workspace, or mount the part as a volume of its own"),
             ));
         }
+        let closed =
+            |volume: &HostVolume| grant.denied_paths.iter().any(|closed| closed.covers(volume.mount_path()));
+        volumes.retain(|volume| !closed(volume));
+        if !has_workspace(&volumes) {
+            return Err(run.refuse(
+                Violation::new(
+                    ViolationKind::ToolExplicitlyDenied,
+                    "commands work in the workspace, and the whole of it is closed to the caller",
+                )
+                .rule(format!("security_contexts[{}].deny_list", run.permit.caller().context))
+                .hint("an operator can close parts of it instead"),
+            ));
+        }
         let mut mounts: Vec<Mount> = volumes.iter().map(mount_of).collect();
+        let covers = self.covers(&volumes, grant).await?;
+        let others = mounts.len() + self.directories.len();
+        if covers.len() + others > MOST_MOUNTS {
+            let room = MOST_MOUNTS.saturating_sub(others);
+            return Err(run.refuse(too_many(&run.permit.caller().context, covers.len(), room)));
+        }
+        mounts.extend(covers);
         mounts.extend(self.directories.iter().map(|(inside, host)| Mount {
             host: host.clone(),
             inside: inside.clone(),
@@ -99,7 +121,10 @@ impl Exec {
             run.refuse(
                 Violation::new(
                     ViolationKind::InvalidArguments,
-                    format!("Invalid tool arguments: field 'env': {error} for tool '{}'", run.permit.tool()),
+                    format!(
+                        "Invalid tool arguments: field 'env' can't be used for tool '{}': {error}",
+                        run.permit.tool()
+                    ),
                 )
                 .rule("spec.exec.environment.allow")
                 .hint("leave it out, or ask an operator to name it there"),
@@ -115,7 +140,7 @@ impl Exec {
             args: wanted.line.arguments.clone(),
             env,
             cwd: PathBuf::from(directory),
-            stdin: wanted.stdin.clone(),
+            stdin: wanted.stdin.clone().into(),
             mounts,
             network,
             limits: Limits {
@@ -127,10 +152,42 @@ impl Exec {
                 scratch: limits.scratch.0,
                 open_files: limits.open_files,
             },
-            image: self.config.image.clone().filter(|_| self.config.backend == SandboxBackend::Oci),
+            image,
         };
         Ok(Composed { launch, mode, volumes })
     }
+
+    /// What keeps closed paths of the volumes from the command.
+    async fn covers(&self, volumes: &[HostVolume], grant: &Grant) -> Result<Vec<Mount>, Failure> {
+        if grant.denied_paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (files, volumes, closed) =
+            (Arc::clone(&self.files), volumes.to_vec(), grant.denied_paths.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            let blank = files.blank()?;
+            Ok::<_, Failure>(closed::covers(&volumes, &closed, &blank)?)
+        });
+        made.await.map_err(|error| Failure::new(FailureKind::StorageError, error.to_string()))?
+    }
+}
+
+/// Closed paths that no sandbox has room for. Nothing that the caller could write would mend it.
+fn too_many(context: &ContextName, covers: usize, room: usize) -> Violation {
+    if covers == 0 {
+        let message =
+            format!("a command sees at most {MOST_MOUNTS} volumes and directories, and there are more");
+        return sandbox::unavailable(message).rule("spec.exec.read_only_directories");
+    }
+    Violation::new(
+        ViolationKind::ToolExplicitlyDenied,
+        format!(
+            "the paths that are closed to the caller can't be kept from a command: with the directories above them they \
+             are {covers}, and there is room for {room}"
+        ),
+    )
+    .rule(format!("security_contexts[{context}].deny_list"))
+    .hint("an operator can close fewer paths, or the directories that hold them")
 }
 
 /// The network is off unless domains are granted by name: for a command, silence grants nothing.
@@ -145,10 +202,14 @@ fn mount_of(volume: &HostVolume) -> Mount {
     Mount {
         host: volume.host().clone(),
         inside: PathBuf::from(volume.mount_path().as_str()),
-        access: match volume.access() {
-            AccessMode::ReadOnly => Access::ReadOnly,
-            AccessMode::ReadWrite => Access::ReadWrite,
-        },
+        access: access_of(volume),
+    }
+}
+
+pub(super) fn access_of(volume: &HostVolume) -> Access {
+    match volume.access() {
+        AccessMode::ReadOnly => Access::ReadOnly,
+        AccessMode::ReadWrite => Access::ReadWrite,
     }
 }
 
@@ -177,8 +238,8 @@ async fn with_room(volumes: Vec<HostVolume>) -> Result<Vec<Writable>, Failure> {
         if let Some(failure) = full {
             return Err(failure);
         }
-        let free = |volume: &HostVolume| disk::free(volume).unwrap_or(0);
-        Ok(volumes.into_iter().map(|volume| Writable { free: free(&volume), volume }).collect())
+        let left = |volume: &HostVolume| disk::Left::of(volume).unwrap_or_default();
+        Ok(volumes.into_iter().map(|volume| Writable { left: left(&volume), volume }).collect())
     });
     measured.await.map_err(|error| Failure::new(FailureKind::StorageError, error.to_string()))?
 }

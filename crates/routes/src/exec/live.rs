@@ -1,6 +1,6 @@
 //! Output as it comes, for whoever waits. The answer has the end of it anyway, so nothing waits for a slow listener.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use aegis_core::progress::{Listener, Progress};
 use encoding_rs::{CoderResult, Decoder, UTF_8};
@@ -14,7 +14,9 @@ const LONGEST_WORD: usize = 8 << 10;
 pub(super) struct Live<'a> {
     listener: &'a dyn Listener,
     bytes: u64,
-    waiting: String,
+    /// As they came: most of what a command floods is never told, and need not be read as text.
+    waiting: VecDeque<Piece>,
+    held: usize,
     next: Instant,
     stdout: Decoder,
     stderr: Decoder,
@@ -26,13 +28,19 @@ pub(super) enum Stream {
     Stderr,
 }
 
+struct Piece {
+    stream: Stream,
+    bytes: Vec<u8>,
+}
+
 impl<'a> Live<'a> {
     pub(super) fn new(listener: &'a dyn Listener) -> Self {
         let decoder = || UTF_8.new_decoder_without_bom_handling();
         Self {
             listener,
             bytes: 0,
-            waiting: String::new(),
+            waiting: VecDeque::new(),
+            held: 0,
             next: Instant::now(),
             stdout: decoder(),
             stderr: decoder(),
@@ -41,23 +49,30 @@ impl<'a> Live<'a> {
 
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        let mut bytes = &bytes[bytes.len().saturating_sub(LONGEST_WORD)..];
-        let decoder = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        };
-        loop {
-            self.waiting.reserve(bytes.len() + 16);
-            let (result, read, _) = decoder.decode_to_string(bytes, &mut self.waiting, false);
-            bytes = &bytes[read..];
-            if result == CoderResult::InputEmpty {
-                break;
-            }
+        let bytes = &bytes[bytes.len().saturating_sub(LONGEST_WORD)..];
+        match self.waiting.back_mut() {
+            Some(last) if last.stream == stream => last.bytes.extend_from_slice(bytes),
+            _ => self.waiting.push_back(Piece { stream, bytes: bytes.to_vec() }),
         }
-        let over = self.waiting.ceil_char_boundary(self.waiting.len().saturating_sub(LONGEST_WORD));
-        self.waiting.drain(..over);
+        self.held += bytes.len();
+        // Not at every word: what is in front moves when something of it goes.
+        if self.held > 2 * LONGEST_WORD {
+            self.shorten();
+        }
         if Instant::now() >= self.next {
             self.flush();
+        }
+    }
+
+    fn shorten(&mut self) {
+        while let Some(over) = self.held.checked_sub(LONGEST_WORD).filter(|over| *over > 0) {
+            let Some(first) = self.waiting.front_mut() else { break };
+            let gone = first.bytes.len().min(over);
+            first.bytes.drain(..gone);
+            self.held -= gone;
+            if first.bytes.is_empty() {
+                self.waiting.pop_front();
+            }
         }
     }
 
@@ -67,12 +82,35 @@ impl<'a> Live<'a> {
     }
 
     pub(super) fn flush(&mut self) {
-        if self.waiting.is_empty() {
+        self.shorten();
+        let mut text = String::new();
+        for Piece { stream, bytes } in std::mem::take(&mut self.waiting) {
+            let decoder = match stream {
+                Stream::Stdout => &mut self.stdout,
+                Stream::Stderr => &mut self.stderr,
+            };
+            decode(decoder, &bytes, &mut text);
+        }
+        self.held = 0;
+        if text.is_empty() {
             return;
         }
         self.next = Instant::now() + PAUSE;
-        let message = Some(std::mem::take(&mut self.waiting));
-        self.listener.progress(Progress { progress: self.bytes as f64, total: None, message });
+        // What is no text takes more room as what it is shown as.
+        let over = text.ceil_char_boundary(text.len().saturating_sub(LONGEST_WORD));
+        text.drain(..over);
+        self.listener.progress(Progress { progress: self.bytes as f64, total: None, message: Some(text) });
+    }
+}
+
+fn decode(decoder: &mut Decoder, mut bytes: &[u8], text: &mut String) {
+    loop {
+        text.reserve(bytes.len() + 16);
+        let (result, read, _) = decoder.decode_to_string(bytes, text, false);
+        bytes = &bytes[read..];
+        if result == CoderResult::InputEmpty {
+            break;
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! everything else. What it puts out is told as it comes and kept up to a limit; where it goes is up to the proxy. The
 //! kernel confines, never a comparison of strings: what is decided here is only what to hand over.
 
-mod disk;
-mod environment;
+mod closed;
+pub(crate) mod disk;
+pub(crate) mod environment;
 mod handles;
 mod launch;
 mod live;
 mod output;
-mod proxy;
+pub(crate) mod proxy;
 mod runtimes;
 mod sandbox;
 mod watch;
@@ -33,6 +34,7 @@ pub use sandbox::Sandbox;
 use crate::{egress::Egress, files::Files, tool::Run};
 use handles::Handles;
 use launch::{Composed, Writable};
+use sandbox::Chosen;
 use watch::Watched;
 
 /// Runs commands for callers.
@@ -99,6 +101,10 @@ impl Exec {
         &self.sandbox
     }
 
+    pub fn egress(&self) -> &Egress {
+        &self.egress
+    }
+
     pub fn config(&self) -> &ExecConfig {
         &self.config
     }
@@ -115,8 +121,9 @@ impl Exec {
         }
         let timeout = self.timeout(wanted.timeout).map_err(refuse)?;
         let mut place = self.handles.enter(run.permit.caller()).map_err(refuse)?;
-        let backend = self.sandbox.backend().await.map_err(refuse)?;
-        let Composed { launch, mode, volumes } = self.compose(run, &wanted, timeout).await?;
+        let choice = run.permit.limits().sandbox.clone().unwrap_or_default();
+        let Chosen { backend, image } = self.sandbox.chosen(choice).await.map_err(refuse)?;
+        let Composed { launch, mode, volumes } = self.compose(run, &wanted, timeout, image).await?;
         let line = &wanted.line;
         let started = || Event::new(EventName::CommandExecutionStarted).with("command", shown(&line.program));
         run.announce(
@@ -189,14 +196,11 @@ impl Exec {
                 let message = "nobody waits for the command any more; it was killed with all it had started";
                 return Err(Failure::new(FailureKind::Timeout, message));
             }
-            watch::Ended::DiskFull { volume } => {
+            watch::Ended::DiskFull(overrun) => {
                 failed("quota");
                 return Err(Failure::new(
                     FailureKind::VolumeQuotaExceeded,
-                    format!(
-                        "the command filled the volume `{volume}` beyond its size limit and was killed; delete files, or \
-                         write less"
-                    ),
+                    format!("the command {overrun} and was killed; delete files, or write less"),
                 ));
             }
         };
@@ -266,8 +270,8 @@ impl Exec {
 /// Books what the command has added to its volumes, as far as free space tells.
 async fn settle(volumes: Vec<Writable>) {
     let settled = tokio::task::spawn_blocking(move || {
-        for Writable { volume, free } in volumes {
-            volume.grew(free.saturating_sub(disk::free(&volume).unwrap_or(0)));
+        for Writable { volume, left } in volumes {
+            volume.grew(disk::Left::of(&volume).unwrap_or_default().gone_since(left));
         }
     });
     // It can only fail by a panic, which has been told of.
@@ -276,7 +280,22 @@ async fn settle(volumes: Vec<Writable>) {
 
 /// What is told of a launch that failed. Nothing ran.
 fn not_started(run: &Run<'_>, error: &SandboxError) -> Failure {
-    let message = error.to_string();
+    let message = match error {
+        SandboxError::NotFound { program, path } => {
+            let found = SandboxError::NotFound { program: shown(program), path: path.clone() };
+            // What a shell would take for a variable is the name of a program here.
+            let way = if program.contains('=') {
+                "; no shell reads the line: `env NAME=value …` sets a variable"
+            } else {
+                ""
+            };
+            format!("{found}{way}")
+        }
+        SandboxError::NotExecutable { program, reason } => {
+            SandboxError::NotExecutable { program: shown(program), reason: reason.clone() }.to_string()
+        }
+        other => other.to_string(),
+    };
     match error {
         SandboxError::NotFound { .. } | SandboxError::WorkingDirectory { .. } => {
             Failure::new(FailureKind::NotFound, message)
@@ -284,7 +303,7 @@ fn not_started(run: &Run<'_>, error: &SandboxError) -> Failure {
         SandboxError::NotExecutable { .. } => Failure::new(FailureKind::PermissionDenied, message),
         SandboxError::Argument(_) => run.refuse(Violation::new(
             ViolationKind::InvalidArguments,
-            format!("Invalid tool arguments: {message} for tool '{}'", run.permit.tool()),
+            format!("Invalid tool arguments: they can't be used for tool '{}': {message}", run.permit.tool()),
         )),
         _ => run.refuse(sandbox::unavailable(message)),
     }
@@ -293,19 +312,16 @@ fn not_started(run: &Run<'_>, error: &SandboxError) -> Failure {
 /// The arguments of a command, for an event: whoever may listen need not see what a secret of the caller's is.
 fn shown_arguments(arguments: &[String]) -> Vec<String> {
     const MOST: usize = 64;
-    let mut words = arguments.to_vec();
-    for (index, start) in redact::secret_arguments(arguments) {
-        words[index].replace_range(start.., "[redacted]");
-    }
-    words.iter().take(MOST).map(|word| shown(word)).collect()
+    redact::words(&arguments[..arguments.len().min(MOST)]).iter().map(|word| shown(word)).collect()
 }
 
-/// A word of a caller's, for an event.
+/// A word of a caller's, for an event: without a secret in it.
 fn shown(word: &str) -> String {
     const LONGEST: usize = 256;
+    let word = redact::words(&[word]).concat();
     match word.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &word[..end]),
-        None => word.to_owned(),
+        None => word,
     }
 }
 

@@ -11,7 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 use url::{Host, Url};
 
@@ -19,8 +19,10 @@ use crate::egress::{DialError, Egress};
 
 /// Connections at once; further ones wait to be accepted.
 const MOST_AT_ONCE: usize = 64;
-/// Each one is an entry of the audit log.
+/// Each one is an entry of the audit log: so many for one command, so many a minute for a program that runs for good.
 const MOST_IN_ALL: usize = 10_000;
+const MOST_PER_MINUTE: usize = 600;
+const MINUTE: Duration = Duration::from_secs(60);
 const LARGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// To send the head of a request.
@@ -30,24 +32,41 @@ const BUFFER: usize = 16 << 10;
 const OURS: [&str; 6] =
     ["proxy-authorization", "proxy-connection", "proxy-authenticate", "connection", "keep-alive", "host"];
 
+/// How many connections there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Of a program that ends.
+    InAll,
+    /// Of one that is meant to run for good.
+    PerMinute,
+}
+
 #[derive(Clone, Copy)]
-pub(super) struct Proxy<'a> {
-    pub(super) egress: &'a Egress,
-    pub(super) grant: &'a Grant,
-    pub(super) listener: &'a dyn Listener,
+pub(crate) struct Proxy<'a> {
+    pub(crate) egress: &'a Egress,
+    pub(crate) grant: &'a Grant,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) pace: Pace,
 }
 
 impl Proxy<'_> {
     /// Serves until it is dropped, which ends every connection.
-    pub(super) async fn serve(self, inside: &TcpListener) {
+    pub(crate) async fn serve(self, inside: &TcpListener) {
         let mut connections = FuturesUnordered::new();
-        let mut accepted = 0;
+        let (mut accepted, mut minute) = (0, Instant::now());
+        let most = if self.pace == Pace::InAll { MOST_IN_ALL } else { MOST_PER_MINUTE };
         loop {
             tokio::select! {
                 Some(()) = connections.next() => {}
-                arrived = inside.accept(), if connections.len() < MOST_AT_ONCE && accepted < MOST_IN_ALL => {
+                () = sleep_until(minute + MINUTE), if self.pace == Pace::PerMinute && accepted >= most => {
+                    (accepted, minute) = (0, Instant::now());
+                }
+                arrived = inside.accept(), if connections.len() < MOST_AT_ONCE && accepted < most => {
                     match arrived {
                         Ok((stream, _)) => {
+                            if self.pace == Pace::PerMinute && minute.elapsed() >= MINUTE {
+                                (accepted, minute) = (0, Instant::now());
+                            }
                             accepted += 1;
                             connections.push(self.attend(stream));
                         }

@@ -84,7 +84,7 @@ async fn asked(listener: &dyn Listener, grant: Grant, allow_private: &[&str], re
     let egress = Egress::new(&config).unwrap();
     let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = inside.local_addr().unwrap();
-    let proxy = Proxy { egress: &egress, grant: &grant, listener };
+    let proxy = Proxy { egress: &egress, grant: &grant, listener, pace: Pace::InAll };
     let asking = async {
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();

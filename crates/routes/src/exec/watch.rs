@@ -7,16 +7,16 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt},
     net::TcpListener,
     sync::mpsc,
-    time::{Instant, MissedTickBehavior},
+    time::Instant,
 };
 
 use super::{
-    disk::Gauge,
+    disk::{self, Overrun},
     handles::Question,
     launch::Writable,
     live::{Live, Stream},
     output::{Output, Tail},
-    proxy::Proxy,
+    proxy::{Pace, Proxy},
 };
 use crate::{egress::Egress, tool::Run};
 
@@ -25,7 +25,6 @@ const CHUNK: usize = 64 << 10;
 const GRACE: Duration = Duration::from_secs(5);
 /// For what is still in the pipes when nothing runs any more.
 const DRAIN: Duration = Duration::from_secs(2);
-const LOOK_AT_DISK: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch<'a, 'r> {
     pub(super) run: &'a Run<'r>,
@@ -46,9 +45,7 @@ pub(super) enum Ended {
     Exit(Exit),
     /// Nobody waits for it any more.
     Cancelled,
-    DiskFull {
-        volume: String,
-    },
+    DiskFull(Overrun),
 }
 
 impl Watch<'_, '_> {
@@ -64,7 +61,8 @@ impl Watch<'_, '_> {
         let mut live = Live::new(self.run.listener());
         let door = running.proxy.take();
         let mut way_out = std::pin::pin!(self.way_out(door.as_ref()));
-        let mut overrun = std::pin::pin!(self.overrun());
+        let volumes = self.volumes.iter().map(|writable| writable.volume.clone()).collect();
+        let mut overrun = std::pin::pin!(disk::overrun(volumes));
         let mut last_call = Instant::now() + self.timeout + GRACE;
         let (mut exit, mut stopped) = (None, None);
         while exit.is_none() || stdout.is_some() || stderr.is_some() {
@@ -92,8 +90,8 @@ impl Watch<'_, '_> {
                 Some(question) = questions.recv() => answer(running, question),
                 () = at(due) => live.flush(),
                 () = &mut way_out, if exit.is_none() => {}
-                volume = &mut overrun, if exit.is_none() && stopped.is_none() => {
-                    stopped = Some(Ended::DiskFull { volume });
+                over = &mut overrun, if exit.is_none() && stopped.is_none() => {
+                    stopped = Some(Ended::DiskFull(over));
                     running.kill();
                 }
                 () = self.run.cancel.cancelled(), if exit.is_none() && stopped.is_none() => {
@@ -121,35 +119,10 @@ impl Watch<'_, '_> {
     async fn way_out(&self, inside: Option<&TcpListener>) {
         if let Some(inside) = inside {
             let grant = self.run.permit.limits();
-            Proxy { egress: self.egress, grant, listener: self.run.listener() }.serve(inside).await;
+            let listener = self.run.listener();
+            Proxy { egress: self.egress, grant, listener, pace: Pace::InAll }.serve(inside).await;
         }
         std::future::pending::<()>().await;
-    }
-
-    /// Ends when a volume is over its limit, with its name.
-    async fn overrun(&self) -> String {
-        let volumes = self.volumes.to_vec();
-        let gauges = tokio::task::spawn_blocking(move || {
-            volumes.iter().filter_map(|writable| Gauge::new(&writable.volume)).collect::<Vec<_>>()
-        });
-        let mut gauges = gauges.await.unwrap_or_default();
-        if gauges.is_empty() {
-            return std::future::pending().await;
-        }
-        let mut ticks = tokio::time::interval(LOOK_AT_DISK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let looked = tokio::task::spawn_blocking(move || {
-                let over = gauges.iter_mut().find_map(Gauge::overrun);
-                (gauges, over)
-            });
-            match looked.await {
-                Ok((_, Some(volume))) => return volume,
-                Ok((kept, None)) => gauges = kept,
-                Err(_) => return std::future::pending().await,
-            }
-        }
     }
 }
 

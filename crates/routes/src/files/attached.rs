@@ -3,11 +3,12 @@
 
 use std::{fmt, sync::Arc};
 
-use aegis_core::{Permit, VolumePath, config::AccessMode, id::TenantId};
+use aegis_core::{Permit, VolumePath, config::AccessMode, id::TenantId, path::PathPrefix};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     FileError, Files, Terms, Volume,
+    located::off_the_way,
     place::{Place, granted_from},
     volume::{Mounts, holding},
 };
@@ -188,6 +189,7 @@ impl Files {
 #[derive(Debug)]
 pub struct Permitted {
     places: Vec<Place>,
+    guarded: Vec<PathPrefix>,
 }
 
 /// Where an operation works: the storage, and the places that were permitted, in their order.
@@ -195,6 +197,7 @@ pub struct Permitted {
 pub struct At<'a> {
     pub storage: &'a dyn Attached,
     pub places: &'a [Place],
+    guarded: &'a [PathPrefix],
     attachment: &'a Attachment,
     cancel: &'a CancellationToken,
 }
@@ -238,6 +241,19 @@ impl<'a> At<'a> {
         self.parent_facts(&VolumePath::parse(&format!("{}/{name}", directory.path()))?)
     }
 
+    /// Whether a file may be made here, which is not so on the way to what is closed.
+    pub fn may_be_file(&self, place: &Place) -> Result<(), FileError> {
+        off_the_way(place.path(), self.guarded)
+    }
+
+    /// Whether a link may be made here. In what is closed to some tool, what others put there would end up where it leads.
+    pub fn may_be_link(&self, place: &Place) -> Result<(), FileError> {
+        match self.guarded.iter().find(|closed| closed.covers(place.path())) {
+            Some(closed) => Err(FileError::OnTheWay { closed: closed.to_string() }),
+            None => self.may_be_file(place),
+        }
+    }
+
     pub fn known(&self, index: usize, identity: Identity) -> Result<Known<'a>, FileError> {
         let place = self.places.get(index).ok_or(FileError::NotFound)?;
         Ok(Known { place, identity, own: false })
@@ -252,7 +268,7 @@ impl Attachment {
     /// The volume's own directory, which everybody may know to be there.
     pub async fn root(&self) -> Result<FileFacts, FileError> {
         let places = vec![Place::root(&self.volume.mount_path)];
-        self.work(Permitted { places }, |at| at.storage.facts(&at.places[0])).await
+        self.work(Permitted { places, guarded: Vec::new() }, |at| at.storage.facts(&at.places[0])).await
     }
 
     /// Whether the path is in this volume, and not in one that is mounted below it.
@@ -263,6 +279,7 @@ impl Attachment {
     /// The paths as places to work at, each of which its permit must cover.
     pub fn permitted(&self, paths: &[(&Permit, &VolumePath)]) -> Result<Permitted, FileError> {
         let mut places = Vec::with_capacity(paths.len());
+        let mut guarded = Vec::new();
         for (permit, path) in paths {
             if permit.caller().tenant != self.tenant || !self.holds(path) {
                 return Err(FileError::NotGranted);
@@ -271,8 +288,9 @@ impl Attachment {
             // All of it is resolved without links.
             let end = path.as_str().len();
             places.push(Place::new((*path).clone(), &self.volume.mount_path, end)?);
+            guarded.extend_from_slice(&permit.limits().guarded_paths);
         }
-        Ok(Permitted { places })
+        Ok(Permitted { places, guarded })
     }
 
     /// Does a deed on a thread that may block.
@@ -281,12 +299,13 @@ impl Attachment {
         permitted: Permitted,
         deed: impl FnOnce(&At<'_>) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let Permitted { places } = permitted;
+        let Permitted { places, guarded } = permitted;
         let attachment = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let storage = attachment.volume.storage.attached().ok_or(FileError::NotAttachable)?;
             let cancel = CancellationToken::new();
-            deed(&At { storage, places: &places, attachment: &attachment, cancel: &cancel })
+            let (attachment, cancel) = (&attachment, &cancel);
+            deed(&At { storage, places: &places, guarded: &guarded, attachment, cancel })
         });
         done.await.map_err(|error| FileError::System(std::io::Error::other(error)))?
     }

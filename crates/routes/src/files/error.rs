@@ -35,6 +35,11 @@ pub enum FileError {
          changed"
     )]
     OwnerNotKept { uid: u32, gid: u32 },
+    #[error(
+        "only a directory may be made here: `{closed}`, which the deny list of the caller's context closes, has to stay what \
+         it is; choose another name"
+    )]
+    OnTheWay { closed: String },
     #[error("a directory is needed there, and what is there (or on the way) is none")]
     NotADirectory,
     #[error("this is a directory; fs.list shows what is in it")]
@@ -126,6 +131,7 @@ impl FileError {
             | Self::LinkRefused
             | Self::LinkCircle
             | Self::LinkTarget { .. }
+            | Self::OnTheWay { .. }
             | Self::PermissionDenied
             | Self::WriteProtected { .. }
             | Self::OwnerNotKept { .. }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use aegis_core::{Event, VolumePath, event::EventName, id::TenantId};
+use aegis_core::{Event, Grant, VolumePath, event::EventName, id::TenantId, path::PathPrefix};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     error::FileError,
-    place::Place,
+    place::{Place, granted_from},
     search::{Found, Query, Search},
     storage::{Entry, Listing},
     volume::{Mounts, Volume, holding, mounted_below},
@@ -18,15 +18,36 @@ use super::{
 pub(super) struct Asked {
     pub(super) path: VolumePath,
     pub(super) free_from: usize,
+    /// Paths that are closed to the caller's tool.
+    pub(super) closed: Vec<PathPrefix>,
+    /// Paths that are closed to some tool of the caller, where the call changes something.
+    pub(super) guarded: Vec<PathPrefix>,
     pub(super) tenant: TenantId,
     pub(super) cancel: CancellationToken,
 }
 
 impl Asked {
+    /// `NotGranted` when the path is under no directory that the grant names.
+    pub(super) fn new(
+        path: VolumePath,
+        grant: &Grant,
+        tenant: TenantId,
+        cancel: CancellationToken,
+    ) -> Result<Self, FileError> {
+        let granted = granted_from(&path, grant.paths.as_deref())?;
+        let free_from = if grant.no_links { path.as_str().len() } else { granted };
+        let (closed, guarded) = (grant.denied_paths.clone(), grant.guarded_paths.clone());
+        Ok(Self { path, free_from, closed, guarded, tenant, cancel })
+    }
+
     pub(super) fn locate(self, mounts: Mounts) -> Result<Located, FileError> {
         let volume = holding(&mounts, &self.path)?.clone();
-        let place = Place::new(self.path, &volume.mount_path, self.free_from)?;
-        Ok(Located { mounts, volume, place, cancel: self.cancel })
+        // A link could lead to what is closed, and links stay in their volume: where it has such a path, none is followed.
+        let walled =
+            self.closed.iter().chain(&self.guarded).any(|closed| closed.lies_below(&volume.mount_path));
+        let free_from = if walled { self.path.as_str().len() } else { self.free_from };
+        let place = Place::new(self.path, &volume.mount_path, free_from)?;
+        Ok(Located { mounts, volume, place, guarded: self.guarded, cancel: self.cancel })
     }
 }
 
@@ -36,10 +57,16 @@ pub(super) struct Located {
     pub(super) mounts: Mounts,
     pub(super) volume: Arc<Volume>,
     pub(super) place: Place,
+    guarded: Vec<PathPrefix>,
     pub(super) cancel: CancellationToken,
 }
 
 impl Located {
+    /// Whether a file may be here, which is not so on the way to what is closed.
+    pub(super) fn may_be_file(&self) -> Result<(), FileError> {
+        off_the_way(self.place.path(), &self.guarded)
+    }
+
     pub(super) fn event(&self, name: EventName) -> Event {
         Event::new(name).with("path", self.place.path().as_str()).with("volume", self.volume.id.as_str())
     }
@@ -97,5 +124,14 @@ impl Located {
         }
         found.files.sort_unstable();
         Ok(found)
+    }
+}
+
+/// A path that leads to none of the closed ones.
+pub(super) fn off_the_way(path: &VolumePath, closed: &[PathPrefix]) -> Result<(), FileError> {
+    let leads_to = |closed: &&PathPrefix| closed.as_str() != path.as_str() && closed.lies_below(path);
+    match closed.iter().find(leads_to) {
+        Some(closed) => Err(FileError::OnTheWay { closed: closed.to_string() }),
+        None => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ use aegis_core::{Event, Failure, VolumePath, config::StorageConfig, event::Event
 
 pub use attached::{Attachment, VolumeSummary};
 pub use error::FileError;
-pub use mounted::HostVolume;
+pub use mounted::{Blank, HostVolume};
 pub use patch::AppliedHunk;
 pub use place::Place;
 pub use quota::{PER_ENTRY, Quota, Reservation};
@@ -166,6 +166,7 @@ impl Files {
     ) -> Result<(VolumePath, u64), Failure> {
         let (at, bytes) = self
             .change(run, path, move |at, terms| {
+                at.may_be_file()?;
                 at.volume.storage.write(&at.place, content.as_bytes(), terms)?;
                 Ok(content.len() as u64)
             })
@@ -349,12 +350,8 @@ impl Files {
                 run.emit(Event::new(EventName::PathTraversalBlocked).with("path", path));
             }
         })?;
-        Ok(Asked {
-            free_from: place::granted_from(&path, run.permit.limits().paths.as_deref())?,
-            path,
-            tenant: run.permit.caller().tenant.clone(),
-            cancel: run.cancel.clone(),
-        })
+        let tenant = run.permit.caller().tenant.clone();
+        Asked::new(path, run.permit.limits(), tenant, run.cancel.clone())
     }
 
     async fn work_on<T: Send + 'static>(

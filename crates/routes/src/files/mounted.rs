@@ -1,7 +1,12 @@
 //! Volumes as directories of this machine, for programs that a sandbox shows them to. What such programs write is not
 //! booked anywhere, so what a volume holds is measured anew around them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    fs::{DirBuilder, File},
+    os::unix::fs::DirBuilderExt,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use aegis_core::{
     VolumePath,
@@ -11,7 +16,7 @@ use aegis_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Files, error::FileError, volume::Volume};
+use super::{Files, error::FileError, place::Place, volume::Volume};
 
 /// One volume of a tenant, and where its files are.
 #[derive(Debug, Clone)]
@@ -37,6 +42,13 @@ impl HostVolume {
         self.volume.access
     }
 
+    /// Makes a directory of the volume that is missing, with those above it. Passes through no link. Blocks.
+    pub fn make_directory(&self, path: &VolumePath) -> Result<(), FileError> {
+        let cancel = CancellationToken::new();
+        let place = Place::new(path.clone(), &self.volume.mount_path, path.as_str().len())?;
+        self.volume.storage.create_dir(&place, &self.volume.terms(&cancel)?).map(drop)
+    }
+
     /// How much more it may hold; `None` without a limit. Blocks while it is measured.
     pub fn room(&self) -> Result<Option<u64>, FileError> {
         let usage = || self.volume.storage.usage(&CancellationToken::new());
@@ -55,7 +67,28 @@ impl HostVolume {
     }
 }
 
+/// A directory and a file of this machine that are empty and stay so, to be seen in place of others.
+#[derive(Debug, Clone)]
+pub struct Blank {
+    pub directory: PathBuf,
+    pub file: PathBuf,
+}
+
 impl Files {
+    /// Makes what is missing of it. Blocks.
+    pub fn blank(&self) -> Result<Blank, FileError> {
+        // No tenant can have this name.
+        let above = self.volumes.directory().join(".blank");
+        let blank = Blank { directory: above.join("directory"), file: above.join("file") };
+        let make = || {
+            DirBuilder::new().recursive(true).mode(0o755).create(&blank.directory)?;
+            File::options().write(true).create(true).truncate(true).open(&blank.file)?;
+            // The sandbox takes no path with links in it, and the operator's may have some.
+            Ok(Blank { directory: blank.directory.canonicalize()?, file: blank.file.canonicalize()? })
+        };
+        make().map_err(FileError::System)
+    }
+
     /// The volumes of a tenant that lie wholly within `granted` (`None`: all), in the order in which to mount them.
     ///
     /// A grant of a part of a volume does not count: what is mounted is mounted whole.

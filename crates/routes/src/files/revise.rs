@@ -11,7 +11,7 @@ use super::{
     AppliedHunk, Edit, FileError, Files, Portion,
     edit::replace_once,
     located::{Asked, Located},
-    patch, place,
+    patch,
     storage::Staged,
     volume::mounted_below,
 };
@@ -178,11 +178,8 @@ impl Files {
     fn plan(&self, bounds: &Bounds, revisions: Vec<Revision>) -> Result<Vec<Planned>, FileError> {
         let mounts = self.volumes.of(&bounds.tenant)?;
         let locate = |path: &str| {
-            let path = VolumePath::parse(path)?;
-            let free_from = place::granted_from(&path, bounds.grant.paths.as_deref())?;
-            let asked =
-                Asked { path, free_from, tenant: bounds.tenant.clone(), cancel: bounds.cancel.clone() };
-            asked.locate(Arc::clone(&mounts))
+            let (tenant, cancel) = (bounds.tenant.clone(), bounds.cancel.clone());
+            Asked::new(VolumePath::parse(path)?, &bounds.grant, tenant, cancel)?.locate(Arc::clone(&mounts))
         };
         let mut seen: HashSet<VolumePath> = HashSet::new();
         let mut room = self.limits.read_bytes.saturating_mul(MOST_CONTENT);
@@ -204,6 +201,7 @@ impl Files {
                     return Err(FileError::MountPoint);
                 }
             }
+            to.as_ref().map_or(Ok(()), Located::may_be_file)?;
             let before = match &from {
                 None => None,
                 Some(at) => match at.volume.storage.read(&at.place, Portion::Whole(self.limits.read_bytes)) {

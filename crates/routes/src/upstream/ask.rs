@@ -152,11 +152,22 @@ async fn once(
         progress: Some(mouth.clone()),
         questions: Some(mouth),
         capabilities: Some(abilities),
-        headers: asked.headers.clone(),
+        // Only the newest version repeats parameters there.
+        headers: if stateless { asked.headers.clone() } else { Vec::new() },
         name: asked.about,
         ..Request::new(asked.method).params(&params)
+    };
+    // In the protocol's own place, and where whatever stands before an HTTP server looks for it.
+    let traceparent = run.permit.place().traceparent();
+    for (name, value) in
+        [("traceparent", Some(traceparent.as_str())), ("tracestate", run.permit.trace_state())]
+    {
+        let Some(value) = value else { continue };
+        request = request.meta(name, value);
+        if let Ok(header) = HeaderValue::from_str(value) {
+            request.headers.push((HeaderName::from_static(name), header));
+        }
     }
-    .meta("traceparent", &run.permit.place().traceparent());
     if let Some(level) = manner.and_then(|manner| manner.log_level.as_deref()).filter(|_| stateless) {
         request = request.meta(LOG_LEVEL, level);
     }

@@ -6,15 +6,18 @@
 mod answer;
 mod ask;
 mod bridge;
+mod condition;
 pub mod credentials;
 mod definition;
 mod direct;
+mod growth;
 mod logs;
 mod notices;
 pub mod oauth;
 mod offers;
 mod operations;
 mod pool;
+mod sandboxed;
 pub mod schema;
 mod server;
 mod tasks;
@@ -49,6 +52,7 @@ pub use aegis_mcp_client::http::header_parameters;
 pub use direct::Direct;
 pub use notices::Notice;
 pub use offers::{NoOffers, Offers, Owner, Sought};
+pub use sandboxed::Confinement;
 
 use crate::{
     catalog::{Catalog, Entry, View},
@@ -78,6 +82,8 @@ pub struct Parts {
     pub egress: EgressConfig,
     /// Where programs start that name no directory.
     pub directory: PathBuf,
+    /// Of servers that are to run in a sandbox.
+    pub confinement: Confinement,
     /// As whom the node itself uses servers that know their callers.
     pub own: Principal,
     /// The node's name and version, shown to servers.
@@ -124,6 +130,8 @@ impl Servers {
             tokens,
             http,
             directory: parts.directory,
+            confinement: parts.confinement,
+            tenant: parts.own.tenant.clone(),
             node: parts.name,
             version: parts.version,
             via,
@@ -300,6 +308,14 @@ impl Upstreams for Servers {
             }
             found.restart_now();
             Ok(())
+        })
+    }
+
+    fn started<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(found) = self.0.server(server) {
+                found.started().await;
+            }
         })
     }
 

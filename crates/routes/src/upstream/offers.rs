@@ -30,8 +30,9 @@ pub trait Offers: Send + Sync + Debug {
     /// Whether any running server has a capability: `resources`, or within it `subscribe`.
     fn can(&self, capability: &str, within: Option<&str>) -> bool;
 
-    /// Whose it is, and what its server calls it.
-    fn owner<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Option<Owner>>;
+    /// Everybody who claims it, each with what that server calls it. Any server can claim any address: where several do,
+    /// which of them is meant is not for the order of their names to say.
+    fn owners<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Vec<Owner>>;
 
     /// What clients call a prompt of a server.
     fn public_prompt(&self, server: &str, prompt: &str) -> String;
@@ -75,8 +76,8 @@ impl Offers for NoOffers {
         false
     }
 
-    fn owner<'a>(&'a self, _: Sought<'a>) -> BoxFuture<'a, Option<Owner>> {
-        Box::pin(std::future::ready(None))
+    fn owners<'a>(&'a self, _: Sought<'a>) -> BoxFuture<'a, Vec<Owner>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     fn public_prompt(&self, _: &str, prompt: &str) -> String {
@@ -95,8 +96,8 @@ impl Offers for Servers {
         self.0.servers().iter().any(|server| can(server, capability, within))
     }
 
-    fn owner<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Option<Owner>> {
-        Box::pin(self.0.owner(sought))
+    fn owners<'a>(&'a self, sought: Sought<'a>) -> BoxFuture<'a, Vec<Owner>> {
+        Box::pin(self.0.owners(sought))
     }
 
     fn public_prompt(&self, server: &str, prompt: &str) -> String {
@@ -143,42 +144,48 @@ struct Template {
 }
 
 impl World {
-    async fn owner(&self, sought: Sought<'_>) -> Option<Owner> {
+    async fn owners(&self, sought: Sought<'_>) -> Vec<Owner> {
         if let Sought::Prompt(name) = sought {
-            return self.prompt_owner(name).await;
+            return self.prompt_owners(name).await;
         }
-        let able: Vec<Arc<Server>> =
-            self.servers().into_iter().filter(|server| can(server, "resources", None)).collect();
+        let (able, silent): (Vec<Arc<Server>>, Vec<Arc<Server>>) =
+            self.servers().into_iter().partition(|server| can(server, "resources", None));
         let (Sought::Resource(text) | Sought::Template(text) | Sought::Prompt(text)) = sought;
         let owned =
             |server: &Arc<Server>| Owner { server: server.config.name.clone(), name: text.to_owned() };
+        let claims = |listing: &Listing| match sought {
+            Sought::Template(template) => listing.templates.contains(template),
+            _ => {
+                listing.resources.contains(text)
+                    || listing.templates.iter().any(|template| fits(template, text))
+            }
+        };
+        // What a server listed is not another's for the taking while it is away.
+        let absent: Vec<Owner> = silent
+            .iter()
+            .filter(|server| self.listed(&server.config.name).is_some_and(|listing| claims(&listing)))
+            .map(owned)
+            .collect();
         // Servers may have more than they list; with one there is nobody else to ask.
-        if let [only] = &*able {
-            return Some(owned(only));
+        if let ([only], []) = (&*able, &*absent) {
+            return vec![owned(only)];
         }
         for patience in [FRESH, AGAIN] {
             let listings = self.listings(&able, patience).await;
-            let found = |wanted: &dyn Fn(&Listing) -> bool| {
-                able.iter()
-                    .zip(&listings)
-                    .find(|(_, listing)| listing.as_ref().is_some_and(|one| wanted(one)))
-            };
-            let exact = match sought {
-                Sought::Template(template) => found(&|listing| listing.templates.contains(template)),
-                _ => found(&|listing| listing.resources.contains(text)),
-            };
-            let fitting = || {
-                found(&|listing| listing.templates.iter().any(|template| fits(template, text)))
-                    .filter(|_| matches!(sought, Sought::Resource(_)))
-            };
-            if let Some((server, _)) = exact.or_else(fitting) {
-                return Some(owned(server));
+            let claiming = able
+                .iter()
+                .zip(&listings)
+                .filter(|(_, listing)| listing.as_ref().is_some_and(|listing| claims(listing)));
+            let owners: Vec<Owner> =
+                claiming.map(|(server, _)| owned(server)).chain(absent.iter().cloned()).collect();
+            if !owners.is_empty() {
+                return owners;
             }
         }
-        None
+        Vec::new()
     }
 
-    async fn prompt_owner(&self, name: &str) -> Option<Owner> {
+    async fn prompt_owners(&self, name: &str) -> Vec<Owner> {
         let able: Vec<Arc<Server>> =
             self.servers().into_iter().filter(|server| can(server, "prompts", None)).collect();
         let mut bare = Vec::new();
@@ -197,13 +204,14 @@ impl World {
             }
         }
         if let Some((_, owner)) = best {
-            return Some(owner);
+            return vec![owner];
         }
         let owned =
             |server: &Arc<Server>| Owner { server: server.config.name.clone(), name: name.to_owned() };
         if let [only] = &*bare {
-            return Some(owned(only));
+            return vec![owned(only)];
         }
+        let mut owners = Vec::new();
         for server in bare {
             let Ok(client) = server.shared() else { continue };
             let listed =
@@ -217,30 +225,34 @@ impl World {
                 .iter()
                 .any(|one| serde_json::from_str::<Prompt>(one.get()).is_ok_and(|one| one.name == name))
             {
-                return Some(owned(server));
+                owners.push(owned(server));
             }
         }
-        None
+        owners
+    }
+
+    /// What a server listed last, however long ago.
+    fn listed(&self, server: &str) -> Option<Arc<Listing>> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner).0.get(server).cloned()
     }
 
     async fn listings(&self, servers: &[Arc<Server>], patience: Duration) -> Vec<Option<Arc<Listing>>> {
         let reading = servers.iter().map(|server| async move {
             let name = &server.config.name;
-            let kept = {
-                let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-                listings.0.get(name).filter(|listing| listing.read.elapsed() < patience).cloned()
-            };
-            if kept.is_some() {
+            let kept = self.listed(name);
+            if kept.as_ref().is_some_and(|listing| listing.read.elapsed() < patience) {
                 return kept;
             }
-            let client = server.shared().ok()?;
+            let Ok(client) = server.shared() else { return kept };
             let reading = async {
-                let resources = client.list(Listed::Resources).await.unwrap_or_default();
-                let templates = client.list(Listed::ResourceTemplates).await.unwrap_or_default();
-                (resources, templates)
+                let resources = client.list(Listed::Resources).await;
+                let templates = client.list(Listed::ResourceTemplates).await;
+                // A server may know one of the two requests only.
+                (resources.is_ok() || templates.is_ok())
+                    .then(|| (resources.unwrap_or_default(), templates.unwrap_or_default()))
             };
-            let (resources, templates) =
-                tokio::time::timeout(server.config.limits.call_timeout.0, reading).await.ok()?;
+            let reading = tokio::time::timeout(server.config.limits.call_timeout.0, reading);
+            let Ok(Some((resources, templates))) = reading.await else { return kept };
             let read = |text: &serde_json::value::RawValue| serde_json::from_str::<Resource>(text.get()).ok();
             let listing = Arc::new(Listing {
                 read: Instant::now(),

@@ -9,7 +9,7 @@
 //! | `mcp.completion.complete` | `completion/complete` |
 //! | `mcp.tasks.get`, `mcp.tasks.update`, `mcp.tasks.cancel` | work that a server does as a task |
 //!
-//! Contexts grant them by name; policies see `context.arguments.server` and `.uri` or `.name`.
+//! Contexts grant them by name, for all servers or those of a `server_allowlist`; policies see `context.arguments.server` and `.uri` or `.name`.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ use aegis_core::{
     caller::Tier,
     label::TrustClass,
     secret::Principal,
-    tool::{ApprovalRule, Mutability, Route},
+    tool::{ApprovalRule, Mutability, Route, Target},
 };
 use aegis_mcp_client::Listed;
 use futures::future::BoxFuture;
@@ -192,7 +192,7 @@ impl Operation {
             idempotent: true,
             approval: ApprovalRule::MayRequire,
             route: Route::Upstream,
-            targets: Vec::new(),
+            targets: vec![Target::Server { argument: "server".into() }],
             label: Label::new(TrustClass::ExternalUntrusted, "mcp"),
             provenance: "".into(),
             input_schema: self.input(),
@@ -319,7 +319,10 @@ async fn list(world: &Arc<World>, run: &Run<'_>, what: Listed, only: Option<Arc<
         Listed::Tools => ("tools", "tools"),
     };
     let asked_for_one = only.is_some();
-    let servers = only.map_or_else(|| world.servers(), |one| vec![one]);
+    // Whoever may use some servers sees what these have, and does not hear of others.
+    let granted = &run.permit.limits().servers;
+    let may = |server: &Arc<Server>| granted.as_ref().is_none_or(|names| names.contains(&server.config.name));
+    let servers = only.map_or_else(|| world.servers().into_iter().filter(may).collect(), |one| vec![one]);
     let principal = Principal::from(run.permit.caller());
     let redactor = world.redactor();
     let lists = servers.into_iter().map(|server| {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use super::growth;
+
 const DEEPEST: usize = 64;
 const MOST_REFERENCES: usize = 1000;
 /// Schemas that are applied to one place of a value, with every reference counted as often as it is followed: a few
@@ -16,6 +18,7 @@ const MOST_IN_PLACE: u64 = 10_000;
 pub fn compile(schema: &Value) -> Result<Validator, String> {
     check(schema, 0, &mut 0)?;
     circles(schema)?;
+    growth::check(schema)?;
     jsonschema::options()
         .with_pattern_options(PatternOptions::regex())
         .build(schema)
@@ -56,9 +59,9 @@ fn check(schema: &Value, depth: usize, references: &mut usize) -> Result<(), Str
 
 /// Keywords whose schemas are applied to the same place of a value. A circle of these never comes to an end; through
 /// any other keyword, the value gets smaller.
-const IN_PLACE: [&str; 7] = ["not", "if", "then", "else", "$ref", "$dynamicRef", "$recursiveRef"];
-const IN_PLACE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-const IN_PLACE_MEMBERS: [&str; 2] = ["dependentSchemas", "dependencies"];
+pub(super) const IN_PLACE: [&str; 7] = ["not", "if", "then", "else", "$ref", "$dynamicRef", "$recursiveRef"];
+pub(super) const IN_PLACE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+pub(super) const IN_PLACE_MEMBERS: [&str; 2] = ["dependentSchemas", "dependencies"];
 
 fn circles(root: &Value) -> Result<(), String> {
     let mut settled = HashMap::new();
@@ -95,10 +98,7 @@ fn descend(
     for keyword in IN_PLACE {
         match members.get(keyword) {
             Some(Value::String(reference)) if keyword.starts_with('$') => {
-                let target =
-                    reference.strip_prefix('#').and_then(|pointer| root.pointer(&unescaped(pointer)));
-                let target = target.ok_or_else(|| "a reference leads nowhere".to_owned())?;
-                cost += descend(root, target, path, settled)?;
+                cost += descend(root, resolved(root, reference)?, path, settled)?;
             }
             Some(part) => cost += descend(root, part, path, settled)?,
             None => {}
@@ -122,6 +122,12 @@ fn descend(
     path.pop();
     settled.insert(here, cost);
     Ok(cost)
+}
+
+/// Where a reference leads.
+pub(super) fn resolved<'a>(root: &'a Value, reference: &str) -> Result<&'a Value, String> {
+    let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(&unescaped(pointer)));
+    target.ok_or_else(|| "a reference leads nowhere".to_owned())
 }
 
 /// References are written as in an address.
@@ -179,6 +185,16 @@ mod tests {
         compile(&doubling(|next| json!({"allOf": [next]}))).unwrap();
         // Through members, the value says how far it goes.
         compile(&doubling(|next| json!({"properties": {"left": next, "right": next}}))).unwrap();
+        compile(&doubling(|next| json!({"items": next}))).unwrap();
+        compile(&json!({"properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}})).unwrap();
+        // Conditions within conditions, as many servers have them: each name leads to one part.
+        let filter = json!({"$ref": "#/$defs/filter"});
+        compile(&json!({"type": "object", "properties": {"filter": filter}, "$defs": {"filter": {"anyOf": [
+            {"properties": {"and": {"type": "array", "items": filter}}},
+            {"properties": {"or": {"type": "array", "items": filter}}},
+            {"properties": {"not": filter}},
+            {"properties": {"field": {"type": "string"}}}]}}}))
+        .unwrap();
     }
 
     #[test]
@@ -204,6 +220,17 @@ mod tests {
             (doubling(|next| json!({"allOf": [next, next]})), "schemas for one value"),
             (doubling(|next| json!({"anyOf": [next], "if": next})), "schemas for one value"),
             (deep, "nested"),
+            (doubling(|next| json!({"allOf": [{"items": next}, {"items": next}]})), "doubles"),
+            (
+                doubling(|next| json!({"anyOf": [{"properties": {"a": next}}, {"properties": {"a": next}}]})),
+                "doubles",
+            ),
+            (doubling(|next| json!({"items": next, "contains": next})), "doubles"),
+            (
+                json!({"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"patternProperties": {"a": {"$ref": "#"}}}]}),
+                "doubles",
+            ),
+            (json!({"anyOf": [{"items": {"$ref": "#"}}, {"prefixItems": [{"$ref": "#"}]}]}), "doubles"),
         ] {
             let refused = compile(&schema).unwrap_err();
             assert!(refused.contains(reason), "{schema}: {refused}");

@@ -9,13 +9,12 @@ use std::{
 };
 
 use aegis_core::{
-    Timestamp,
     config::{
         McpServer,
-        upstream::{HealthMethod, Identity, Reach},
+        upstream::{HealthMethod, Identity},
     },
     secret::Principal,
-    upstream::{ServerState, ServerStatus, ServerTool, Standing},
+    upstream::{ServerState, Standing},
 };
 use aegis_mcp_client::{Client, Error, Handler, Interests, Listed};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -28,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     World,
+    condition::Condition,
     definition::{self, Sound, Unsound},
     logs::Logs,
     notices::Notice,
@@ -43,7 +43,7 @@ const RECOVERED: Duration = Duration::from_secs(30);
 /// However often a server says that its list changed, it is not asked more often.
 const BETWEEN_LISTS: Duration = Duration::from_millis(500);
 /// How long a server may take to go.
-const FAREWELL: Duration = Duration::from_secs(5);
+pub(super) const FAREWELL: Duration = Duration::from_secs(5);
 /// How often idle connections are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -51,9 +51,9 @@ const SWEEP: Duration = Duration::from_secs(30);
 pub(super) struct Server {
     pub(super) config: Arc<McpServer>,
     pub(super) logs: Logs,
-    condition: Mutex<Condition>,
+    pub(super) condition: Mutex<Condition>,
     /// The connection that all share, and by which the server is looked after.
-    connection: ArcSwapOption<Client>,
+    pub(super) connection: ArcSwapOption<Client>,
     pub(super) pool: Pool,
     offered: ArcSwap<Offered>,
     pub(super) slots: Semaphore,
@@ -61,20 +61,13 @@ pub(super) struct Server {
     #[debug(skip)]
     watched: Mutex<Watched>,
     relist: AtomicBool,
-    restart: AtomicBool,
+    pub(super) restart: AtomicBool,
     wake: Notify,
+    /// Told of every change of its state.
+    pub(super) turned: Notify,
     stop: CancellationToken,
     /// Cancelled when nobody looks after it any more.
     over: CancellationToken,
-}
-
-#[derive(Debug)]
-struct Condition {
-    state: ServerState,
-    reason: Option<String>,
-    since: Timestamp,
-    starts: u64,
-    last_healthy: Option<Timestamp>,
 }
 
 /// What a server offers, as it was listed last.
@@ -82,7 +75,7 @@ struct Condition {
 pub(super) struct Offered {
     /// With what is known of its definition.
     pub(super) sound: Vec<(Arc<Sound>, Standing)>,
-    unsound: Vec<Unsound>,
+    pub(super) unsound: Vec<Unsound>,
 }
 
 impl Server {
@@ -93,13 +86,7 @@ impl Server {
             pool: Pool::new(&config),
             config: Arc::new(config),
             logs: Logs::default(),
-            condition: Mutex::new(Condition {
-                state,
-                reason: None,
-                since: Timestamp::now(),
-                starts: 0,
-                last_healthy: None,
-            }),
+            condition: Mutex::new(Condition::new(state)),
             connection: ArcSwapOption::empty(),
             offered: ArcSwap::default(),
             in_work: AtomicUsize::new(0),
@@ -107,29 +94,14 @@ impl Server {
             relist: AtomicBool::new(false),
             restart: AtomicBool::new(false),
             wake: Notify::new(),
+            turned: Notify::new(),
             stop: CancellationToken::new(),
             over: CancellationToken::new(),
         })
     }
 
-    fn condition(&self) -> MutexGuard<'_, Condition> {
-        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, state: ServerState, reason: Option<String>) {
-        let mut condition = self.condition();
-        if condition.state == state && condition.reason == reason {
-            return;
-        }
-        let told = reason.as_deref().unwrap_or_default();
-        tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
-        let colon = if told.is_empty() { "" } else { ": " };
-        self.logs.add(&format!("[{}{colon}{told}]", state.as_str()));
-        *condition = Condition { state, reason, since: Timestamp::now(), ..*condition };
     }
 
     pub(super) fn offered(&self) -> Arc<Offered> {
@@ -160,14 +132,9 @@ impl Server {
         }
     }
 
-    fn why_not(&self) -> String {
-        let condition = self.condition();
-        let reason = condition.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("the MCP server `{}` is {}{reason}", self.config.name, condition.state.as_str())
-    }
-
     pub(super) fn restart_now(&self) {
         self.restart.store(true, Ordering::SeqCst);
+        self.enter(ServerState::Starting, Some("it is being restarted".into()));
         self.wake.notify_one();
     }
 
@@ -178,50 +145,6 @@ impl Server {
 
     pub(super) fn end(&self) {
         self.stop.cancel();
-    }
-
-    pub(super) fn status(&self) -> ServerStatus {
-        let condition = self.condition();
-        let client = self.connection.load_full();
-        let offered = self.offered();
-        let accepted = offered.sound.iter().filter(|(_, standing)| *standing == Standing::Accepted).count();
-        ServerStatus {
-            name: self.config.name.clone(),
-            state: condition.state,
-            reason: condition.reason.clone(),
-            since: condition.since,
-            transport: match self.config.reach() {
-                Some(Reach::Address { .. }) if client.as_ref().is_some_and(|client| client.is_older()) => {
-                    "sse"
-                }
-                Some(Reach::Address { .. }) => "streamable_http",
-                Some(Reach::Program { .. }) | None => "stdio",
-            }
-            .to_owned(),
-            protocol: client.as_ref().and_then(|client| Some(client.facts()?.version.to_string())),
-            pid: client.as_ref().and_then(|client| client.pid()),
-            tools: accepted,
-            quarantined: offered.sound.len() - accepted,
-            connections: usize::from(client.is_some()) + self.pool.len(),
-            calls_in_work: self.in_work.load(Ordering::Relaxed),
-            restarts: condition.starts.saturating_sub(1),
-            last_healthy: condition.last_healthy,
-        }
-    }
-
-    pub(super) fn tools(&self) -> Vec<ServerTool> {
-        let offered = self.offered();
-        let sound = offered.sound.iter().map(|(sound, standing)| ServerTool {
-            tool: sound.tool.clone(),
-            name: Some(sound.spec.name.to_string()),
-            withheld: standing.withheld(&self.config.name),
-        });
-        let unsound = offered.unsound.iter().map(|unsound| ServerTool {
-            tool: unsound.tool.clone(),
-            name: unsound.name.clone(),
-            withheld: Some(unsound.reason.clone()),
-        });
-        sound.chain(unsound).collect()
     }
 
     /// Looks after the server until it is taken out of the configuration or the node stops.
@@ -258,7 +181,6 @@ impl Server {
                 }
                 Ended::Restart => {
                     failures = 0;
-                    self.enter(ServerState::Starting, Some("it is being restarted".into()));
                     continue;
                 }
                 // It runs, and has only forgotten us.
@@ -398,28 +320,6 @@ impl Server {
                     self.pool.sweep();
                 }
             }
-        }
-    }
-
-    fn healthy(&self) {
-        self.condition().last_healthy = Some(Timestamp::now());
-        let offered = self.offered();
-        let waiting = offered.sound.iter().filter(|(_, standing)| *standing != Standing::Accepted).count();
-        if waiting > 0 && waiting == offered.sound.len() {
-            let reason = format!(
-                "all its definitions wait for an operator: `aegis upstream diff {0}`, then `aegis upstream accept {0}`",
-                self.config.name
-            );
-            return self.enter(ServerState::Quarantined, Some(reason));
-        }
-        self.enter(ServerState::Running, None);
-    }
-
-    /// After a new look at what it offers: whether it is quarantined may have changed, its health has not.
-    fn healthy_if_running(&self) {
-        let state = self.condition().state;
-        if matches!(state, ServerState::Running | ServerState::Quarantined) {
-            self.healthy();
         }
     }
 

@@ -7,6 +7,7 @@ use aegis_core::{
         McpServer,
         upstream::{HttpTransport, INHERITED_ENVIRONMENT, Reach},
     },
+    id::TenantId,
     secret::{Principal, SecretSource},
     upstream::VIA,
 };
@@ -20,6 +21,7 @@ use url::Url;
 use super::{
     credentials::{HeaderCredentials, environment},
     oauth::AccessTokens,
+    sandboxed::Confinement,
 };
 
 /// A server that takes this long to say whether it knows the newest version is asked in the older way too.
@@ -36,6 +38,9 @@ pub(super) struct Ways {
     pub(super) http: Arc<dyn Http>,
     /// Where programs start that name no directory.
     pub(super) directory: PathBuf,
+    pub(super) confinement: Confinement,
+    /// Whose volumes a server sees that all callers share.
+    pub(super) tenant: TenantId,
     pub(super) node: String,
     pub(super) version: &'static str,
     /// This node, for [`VIA`].
@@ -50,6 +55,11 @@ pub(super) enum NoWay {
     Mcp(#[from] Error),
     #[error("{0}")]
     Config(String),
+}
+
+/// A variable of the node's own environment.
+fn own_variable(name: &str) -> Option<(String, String)> {
+    Some((name.to_owned(), std::env::var(name).ok()?))
 }
 
 impl Ways {
@@ -74,10 +84,20 @@ impl Ways {
             ..Limits::default()
         };
         match server.reach() {
-            Some(Reach::Program { executable, args }) => {
-                let command = self.command(server, executable, args, principal).await?;
-                Ok(Client::spawn(&command, &self.identity(), &limits, handler).await?)
-            }
+            Some(Reach::Program { executable, args }) => match &server.sandbox {
+                Some(sandbox) => {
+                    let environment = self.named_environment(server, principal).await?;
+                    let tenant = principal.map_or(&self.tenant, |principal| &principal.tenant);
+                    let confined = self.confinement.confine(server, sandbox, tenant, environment).await;
+                    let confined = confined.map_err(NoWay::Config)?;
+                    let preference = Preference::Any;
+                    Ok(Client::hosted(&confined, preference, &self.identity(), &limits, handler).await?)
+                }
+                None => {
+                    let command = self.command(server, executable, args, principal).await?;
+                    Ok(Client::spawn(&command, &self.identity(), &limits, handler).await?)
+                }
+            },
             Some(Reach::Address { url, transport }) => {
                 let endpoint = self.endpoint(server, url, transport, principal)?;
                 // A missing secret is told as what it is, not as an address that can't be reached.
@@ -102,20 +122,8 @@ impl Ways {
         args: &[String],
         principal: Option<&Principal>,
     ) -> Result<Command, NoWay> {
-        if server.sandbox.is_some() {
-            return Err(NoWay::Config(
-                "`sandbox` is set, and this node can't start servers in one; nothing is started without it"
-                    .into(),
-            ));
-        }
-        let inherited = INHERITED_ENVIRONMENT
-            .iter()
-            .copied()
-            .chain(server.inherit_environment.iter().map(String::as_str))
-            .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
-        let given = environment(server, &*self.secrets, principal).await?;
-        let given = given.into_iter().map(|(name, value)| (name, value.expose().to_owned()));
-        let environment = inherited.chain(given).collect();
+        let mut environment: Vec<_> = INHERITED_ENVIRONMENT.into_iter().filter_map(own_variable).collect();
+        environment.extend(self.named_environment(server, principal).await?);
         let directory = match &server.working_directory {
             Some(chosen) => PathBuf::from(chosen),
             None => self.own_directory(&server.name).await?,
@@ -127,6 +135,18 @@ impl Ways {
             directory: Some(directory),
             preference: Preference::Any,
         })
+    }
+
+    /// The variables that a server's entry names: of the node's own environment, in plain, and its credentials.
+    async fn named_environment(
+        &self,
+        server: &McpServer,
+        principal: Option<&Principal>,
+    ) -> Result<Vec<(String, String)>, NoWay> {
+        let inherited = server.inherit_environment.iter().filter_map(|name| own_variable(name));
+        let given = environment(server, &*self.secrets, principal).await?;
+        let given = given.into_iter().map(|(name, value)| (name, value.expose().to_owned()));
+        Ok(inherited.chain(given).collect())
     }
 
     /// Where a program starts that was given no place: an empty directory, never one with the node's keys in it.

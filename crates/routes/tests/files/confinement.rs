@@ -218,3 +218,87 @@ async fn a_link_swapped_in_during_the_call_gains_nothing() {
     assert!(seen > 0, "the race never let a read through");
     assert!(untouched(&node));
 }
+
+/// A link is another name for what it leads to, and what is closed under one name is closed under all.
+#[tokio::test]
+async fn no_link_is_followed_in_a_volume_with_a_closed_path() {
+    let node = Node::new();
+    node.put("keys/secret", SECRET);
+    node.put("open/file", "plain");
+    let workspace = node.workspace();
+    symlink("keys/secret", workspace.join("file_link")).unwrap();
+    symlink("keys", workspace.join("directory_link")).unwrap();
+    symlink("open", workspace.join("harmless")).unwrap();
+    for path in ["file_link", "directory_link/secret", "harmless/file"] {
+        for (tool, arguments) in every_tool(path) {
+            let (kind, message) = node.call_without(&["/workspace/keys"], tool, arguments).await.failed();
+            assert_eq!(kind, FailureKind::PermissionDenied, "{tool} {path}: {message}");
+            assert!(!message.contains(SECRET));
+        }
+    }
+    let renames = json!({"fromPath": "directory_link/secret", "toPath": "out"});
+    let (kind, _) = node.call_without(&["/workspace/keys"], "tool.fs-rename-file", renames).await.failed();
+    assert_eq!(kind, FailureKind::PermissionDenied);
+    let new = json!({"path": "new/file", "content": "x"});
+    node.call_without(&["/workspace/keys"], "fs.write", new).await.done();
+    let plain = node.call_without(&["/workspace/keys"], "fs.read", json!({"path": "open/file"})).await;
+    assert_eq!(plain.done()["content"], "plain");
+    // What is closed elsewhere does not matter here: links don't leave their volume.
+    let elsewhere = node.call_without(&["/etc"], "fs.read", json!({"path": "harmless/file"})).await;
+    assert_eq!(elsewhere.done()["content"], "plain");
+    assert_eq!(std::fs::read_to_string(workspace.join("keys/secret")).unwrap(), SECRET);
+}
+
+/// A file there would be in the way of whoever puts what is closed where it belongs.
+#[tokio::test]
+async fn on_the_way_to_a_closed_path_only_directories_are_made() {
+    let node = Node::new();
+    let closed = ["/workspace/a/b/keys"];
+    node.put("open/file", "plain");
+    let patch = "--- /dev/null\n+++ a\n@@ -0,0 +1 @@\n+x\n";
+    for (tool, arguments) in [
+        ("fs.write", json!({"path": "a", "content": "x"})),
+        ("fs.write", json!({"path": "/workspace//a/./b", "content": "x"})),
+        ("tool.fs-write-file", json!({"path": "a/b", "content": "x", "dryRun": false})),
+        ("tool.fs-append-file", json!({"path": "a/b", "content": "x", "dryRun": false})),
+        ("tool.fs-apply-patch", json!({"patch": patch, "dryRun": false})),
+    ] {
+        let (kind, message) = node.call_guarding(&closed, tool, arguments).await.failed();
+        assert_eq!(kind, FailureKind::PermissionDenied, "{tool}: {message}");
+        assert!(message.contains("`/workspace/a/b/keys`"), "{tool}: {message}");
+    }
+    assert!(!node.workspace().join("a").exists());
+    // What reads another way than it is written is no way around.
+    symlink(".", node.workspace().join("here")).unwrap();
+    let through = json!({"path": "here/a", "content": "x"});
+    assert_eq!(
+        node.call_guarding(&closed, "fs.write", through).await.failed().0,
+        FailureKind::PermissionDenied
+    );
+    node.call_guarding(&closed, "fs.create_dir", json!({"path": "a/b"})).await.done();
+    for path in ["a/b/keys", "a/b/other", "a/c", "ab"] {
+        node.call_guarding(&closed, "fs.write", json!({"path": path, "content": "x"})).await.done();
+    }
+}
+
+/// What a person said about paths beforehand was said of them as they are written.
+#[tokio::test]
+async fn what_was_settled_beforehand_follows_no_link() {
+    let node = Node::new();
+    node.put("prod/file", SECRET);
+    node.put("docs/file", "plain");
+    symlink("../prod", node.workspace().join("docs/directory_link")).unwrap();
+    symlink("../prod/file", node.workspace().join("docs/file_link")).unwrap();
+    for path in ["docs/file_link", "docs/directory_link/file"] {
+        for (tool, arguments) in every_tool(path) {
+            let (kind, message) = node.call_without_links(tool, arguments).await.failed();
+            assert_eq!(kind, FailureKind::PermissionDenied, "{tool} {path}: {message}");
+        }
+    }
+    let new = json!({"path": "docs/directory_link/new", "content": "x"});
+    assert_eq!(node.call_without_links("fs.write", new).await.failed().0, FailureKind::PermissionDenied);
+    node.call_without_links("fs.write", json!({"path": "docs/new/file", "content": "x"})).await.done();
+    let plain = node.call_without_links("fs.read", json!({"path": "docs/file"})).await;
+    assert_eq!(plain.done()["content"], "plain");
+    assert_eq!(std::fs::read_dir(node.workspace().join("prod")).unwrap().count(), 1);
+}

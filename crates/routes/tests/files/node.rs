@@ -94,6 +94,26 @@ impl Node {
         self.call_as("local", granted, tool, arguments, &CancellationToken::new()).await
     }
 
+    /// Under a context whose deny list closes these paths to the tool.
+    pub(crate) async fn call_without(&self, closed: &[&str], tool: &str, arguments: Value) -> Answer {
+        let denied_paths = closed.iter().map(|prefix| PathPrefix::parse(prefix).unwrap()).collect();
+        let grant = Grant { denied_paths, ..Grant::default() };
+        self.call_under("local", grant, tool, arguments, &CancellationToken::new()).await
+    }
+
+    /// Of a tool that changes something, under a context whose deny list closes these paths to another.
+    pub(crate) async fn call_guarding(&self, closed: &[&str], tool: &str, arguments: Value) -> Answer {
+        let guarded_paths = closed.iter().map(|prefix| PathPrefix::parse(prefix).unwrap()).collect();
+        let grant = Grant { guarded_paths, ..Grant::default() };
+        self.call_under("local", grant, tool, arguments, &CancellationToken::new()).await
+    }
+
+    /// As what a person has settled beforehand runs.
+    pub(crate) async fn call_without_links(&self, tool: &str, arguments: Value) -> Answer {
+        let grant = Grant { no_links: true, ..Grant::default() };
+        self.call_under("local", grant, tool, arguments, &CancellationToken::new()).await
+    }
+
     pub(crate) async fn call_as(
         &self,
         tenant: &str,
@@ -104,9 +124,20 @@ impl Node {
     ) -> Answer {
         let paths = (!granted.is_empty())
             .then(|| granted.iter().map(|prefix| PathPrefix::parse(prefix).unwrap()).collect());
+        self.call_under(tenant, Grant { paths, ..Grant::default() }, tool, arguments, cancel).await
+    }
+
+    async fn call_under(
+        &self,
+        tenant: &str,
+        grant: Grant,
+        tool: &str,
+        arguments: Value,
+        cancel: &CancellationToken,
+    ) -> Answer {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let spec = self.catalog.resolve(tool).unwrap().clone();
-        let permit = permit(tenant, &spec.name, Grant { paths, ..Grant::default() });
+        let permit = permit(tenant, &spec.name, grant);
         let arguments: Map<String, Value> = arguments;
         let outcome: Outcome = self
             .catalog

@@ -17,7 +17,7 @@ async fn tools_come_into_the_catalog_and_are_called() {
         let echo = stage.catalog.resolve("fix.echo").unwrap();
         assert_eq!(
             (echo.mutability, echo.label.trust),
-            (Mutability::ReadOnly, TrustClass::ExternalUntrusted)
+            (Mutability::SaidReadOnly, TrustClass::ExternalUntrusted)
         );
         // Of a tool that nobody speaks for, the worst is assumed.
         assert_eq!(stage.catalog.resolve("fix.slow").unwrap().mutability, Mutability::Destructive);

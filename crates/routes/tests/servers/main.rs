@@ -21,14 +21,17 @@ use std::{
 
 use aegis_core::{
     Grant, Outcome, Secret, ToolSpec, Violation,
-    config::{EgressConfig, McpServer, SecretRef, upstream::DefinitionTrust},
+    config::{EgressConfig, ExecConfig, McpServer, SecretRef, StorageConfig, upstream::DefinitionTrust},
     progress::{Listener, Silence},
     secret::{Principal, Redactor, Resolved, SecretError, SecretSource, SubjectTokens},
     upstream::{BoxFuture, Definition, PinError, Pins, ServerState, ServerStatus, Standing, Upstreams},
 };
 use aegis_routes::{
     Catalog,
-    upstream::{Parts, Servers},
+    egress::Egress,
+    exec::Sandbox,
+    files::Files,
+    upstream::{Confinement, Parts, Servers},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -124,6 +127,16 @@ impl Stage {
             pins: pins.clone(),
             egress: EgressConfig::default(),
             directory: directory.path().to_owned(),
+            confinement: Confinement {
+                sandbox: Sandbox::new(&ExecConfig::default()),
+                exec: ExecConfig::default(),
+                egress: Egress::new(&EgressConfig::default()).unwrap(),
+                files: Arc::new(
+                    Files::new(directory.path().join("volumes"), &StorageConfig::default()).unwrap(),
+                ),
+                journal: Arc::new(Silence),
+                data: directory.path().to_owned(),
+            },
             own,
             name: "test".into(),
             version: "1",

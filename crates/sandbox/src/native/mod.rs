@@ -147,6 +147,7 @@ impl Drop for Nest {
 /// A started sandbox, before the runtime takes its descriptors over.
 pub(crate) struct Started {
     pub(crate) hold: Hold,
+    pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
     pub(crate) proxy: Option<TcpListener>,
@@ -210,7 +211,8 @@ impl Backend for Native {
 
 /// Gives a started sandbox's descriptors to the runtime.
 pub(crate) fn take_over(started: Started, wall: Duration) -> io::Result<Running> {
-    use tokio::net::unix::pipe::Receiver;
+    use tokio::net::unix::pipe::{Receiver, Sender};
+    let stdin = started.stdin.map(Sender::from_owned_fd).transpose()?;
     let stdout = Receiver::from_owned_fd(started.stdout)?;
     let stderr = Receiver::from_owned_fd(started.stderr)?;
     let proxy = started.proxy.map(|listener| {
@@ -218,7 +220,7 @@ pub(crate) fn take_over(started: Started, wall: Duration) -> io::Result<Running>
         tokio::net::TcpListener::from_std(listener)
     });
     let control = NativeControl::new(started.hold, wall)?;
-    Ok(Running::new(control.pid(), stdout, stderr, proxy.transpose()?, Box::new(control)))
+    Ok(Running::new(control.pid(), stdin, stdout, stderr, proxy.transpose()?, Box::new(control)))
 }
 
 impl Shared {
@@ -316,7 +318,7 @@ impl Shared {
             group.limit(&what.limits).map_err(|error| SandboxError::setup("control group", error))?;
         }
         let volumes = self.volumes(&stage, what)?;
-        let streams = Streams::new(what.stdin.as_deref(), stage.user).map_err(SandboxError::Stage)?;
+        let streams = Streams::new(&what.stdin, stage.user).map_err(SandboxError::Stage)?;
         let plan = PlanRef {
             program,
             cwd: &what.cwd,
@@ -325,7 +327,7 @@ impl Shared {
             limits: &what.limits,
             memory_held: nest.group.as_ref().is_some_and(cgroup::Group::holds_memory),
         };
-        let descriptors: Vec<_> = [&streams.stdin, &streams.inner_stdout, &streams.inner_stderr]
+        let descriptors: Vec<_> = [&streams.inner_stdin, &streams.inner_stdout, &streams.inner_stderr]
             .into_iter()
             .chain(volumes.iter().map(|(_, mount)| mount))
             .map(AsFd::as_fd)
@@ -365,7 +367,8 @@ impl Shared {
             Network::None => None,
             Network::Proxy => received.pop().map(TcpListener::from),
         };
-        Ok(Started { hold, stdout: streams.stdout, stderr: streams.stderr, proxy, gaps })
+        let Streams { stdin, stdout, stderr, .. } = streams;
+        Ok(Started { hold, stdin, stdout, stderr, proxy, gaps })
     }
 
     fn volumes(&self, stage: &StageProcess, what: &Launch) -> Result<Vec<(Volume, OwnedFd)>, SandboxError> {

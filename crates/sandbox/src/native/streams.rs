@@ -2,11 +2,18 @@
 
 use std::{io, os::fd::OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::{
+    fs::{MemfdFlags, SealFlags},
+    pipe::{PipeFlags, pipe_with},
+};
 
-/// The standard streams: a sealed copy of the input, and a pipe each for output and error.
+use crate::launch::Input;
+
+/// The standard streams: a sealed copy of the input or a pipe for it, and a pipe each for output and error.
 pub(crate) struct Streams {
-    pub(crate) stdin: OwnedFd,
+    /// The writing end, where the input is a pipe.
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) inner_stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) inner_stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
@@ -14,21 +21,26 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn new(input: Option<&[u8]>, user: Option<u32>) -> io::Result<Self> {
-        let (stdout, inner_stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (stderr, inner_stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let stdin = match input {
-            None => std::fs::File::open("/dev/null")?.into(),
-            Some(bytes) => sealed(bytes)?,
+    pub(crate) fn new(input: &Input, user: Option<u32>) -> io::Result<Self> {
+        let (stdout, inner_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, inner_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (inner_stdin, stdin) = match input {
+            Input::Nothing => (std::fs::File::open("/dev/null")?.into(), None),
+            Input::Bytes(bytes) => (sealed(bytes)?, None),
+            Input::Pipe => {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+                (reader, Some(writer))
+            }
         };
         if let Some(user) = user {
             // So that a program may open its own streams anew, through /dev/stdout.
             let user = Some(rustix::fs::Uid::from_raw(user));
-            for pipe in [&inner_stdout, &inner_stderr] {
+            let pipes = [&inner_stdout, &inner_stderr].into_iter();
+            for pipe in pipes.chain(stdin.as_ref().map(|_| &inner_stdin)) {
                 rustix::fs::fchown(pipe, user, None)?;
             }
         }
-        Ok(Self { stdin, stdout, inner_stdout, stderr, inner_stderr })
+        Ok(Self { stdin, inner_stdin, stdout, inner_stdout, stderr, inner_stderr })
     }
 }
 

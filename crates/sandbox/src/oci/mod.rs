@@ -109,7 +109,7 @@ struct Shared {
 struct Ground {
     engine: Engine,
     carrier: Carrier,
-    home: Home,
+    home: Arc<Home>,
     image: String,
     executable: PathBuf,
 }
@@ -128,7 +128,7 @@ impl Ground {
         Ok(Self {
             engine,
             carrier,
-            home,
+            home: Arc::new(home),
             image: settings.image.clone(),
             executable: settings.executable.clone(),
         })

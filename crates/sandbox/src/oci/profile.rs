@@ -13,7 +13,7 @@ use super::{
 use crate::{
     SandboxError,
     launch::{Access, Limits, Mount},
-    stage::INNER_ID,
+    stage::{INNER_ID, scratch_files},
 };
 
 /// Ids of the host that stand for those of a container when the node is root: the last of the range that is commonly left
@@ -120,7 +120,12 @@ pub(super) fn arguments(
     identity(engine).iter().for_each(|argument| add(argument));
 
     let scratch = limits.scratch.max(1 << 16);
-    add(&format!("--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777,size={scratch}"));
+    // The other engine has no word for it; there the memory that empty files take is all that limits them.
+    let files = match engine.kind {
+        Kind::Docker => format!(",nr_inodes={}", scratch_files(scratch)),
+        Kind::Podman => String::new(),
+    };
+    add(&format!("--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777,size={scratch}{files}"));
     add(&format!("--shm-size={}", scratch.min(LARGEST_SHARED_MEMORY)));
     // The stage lowers these for the program; here they must not exceed what the node itself may have.
     for (name, resource, wanted) in [

@@ -20,6 +20,7 @@ use rustix::{
 use super::{
     Ground,
     engine::{Asked, Engine},
+    home::Home,
     inside::Orders,
     profile::{self, Container, Groups, Manner},
     volumes::{Owner, Volumes},
@@ -157,11 +158,12 @@ impl Ground {
                 memory: memory.map(Mutex::new),
                 engine: self.engine.clone(),
                 name: name.to_owned(),
+                _home: Arc::clone(&self.home),
             })),
         };
         let root = rustix::process::geteuid().is_root();
-        let streams = Streams::new(what.stdin.as_deref(), root.then_some(peer.uid.as_raw()))
-            .map_err(SandboxError::Stage)?;
+        let streams =
+            Streams::new(&what.stdin, root.then_some(peer.uid.as_raw())).map_err(SandboxError::Stage)?;
         let plan = Plan {
             program,
             cwd: what.cwd.clone(),
@@ -170,7 +172,8 @@ impl Ground {
             limits: what.limits,
             memory_held: manner.memory_held,
         };
-        let descriptors = [&streams.stdin, &streams.inner_stdout, &streams.inner_stderr].map(AsFd::as_fd);
+        let descriptors =
+            [&streams.inner_stdin, &streams.inner_stdout, &streams.inner_stderr].map(AsFd::as_fd);
         let orders = Orders { plan, identities: volumes.identities };
         wire::send(&control, &orders, &descriptors).map_err(SandboxError::Stage)?;
         let mut received = Vec::new();
@@ -187,7 +190,8 @@ impl Ground {
             Network::Proxy => received.pop().map(std::net::TcpListener::from),
         };
         let peer = (peer.pid, peer.uid.as_raw(), peer.gid.as_raw());
-        Ok((Started { hold, stdout: streams.stdout, stderr: streams.stderr, proxy, gaps: Vec::new() }, peer))
+        let Streams { stdin, stdout, stderr, .. } = streams;
+        Ok((Started { hold, stdin, stdout, stderr, proxy, gaps: Vec::new() }, peer))
     }
 }
 
@@ -213,6 +217,8 @@ struct Remainder {
     memory: Option<Mutex<File>>,
     engine: Engine,
     name: String,
+    /// Whose owner is gone is swept away by other backends, so the owner's mark stays while the container does.
+    _home: Arc<Home>,
 }
 
 impl Remains for Remainder {

@@ -41,6 +41,11 @@ use crate::{
 pub const STAGE_NAME: &str = "aegis-sandbox-stage";
 /// The user and group inside, whoever they are outside.
 pub(crate) const INNER_ID: u32 = 1000;
+/// How many files scratch space of that size holds: one for every page, so that empty ones have a limit too.
+pub(crate) fn scratch_files(size: u64) -> u64 {
+    (size / 4096).clamp(1024, 1 << 20)
+}
+
 /// The host name inside.
 const HOST_NAME: &[u8] = b"sandbox";
 

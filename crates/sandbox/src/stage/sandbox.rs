@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     At, INNER_ID,
     base::{Base, EMPTY_DIRECTORY, EMPTY_FILE, Entry, NEW_ROOT},
-    init, mounts, write_maps,
+    init, mounts, scratch_files, write_maps,
 };
 use crate::{
     Layer,
@@ -184,9 +184,8 @@ fn dress(plan: &Plan, descriptors: &[OwnedFd]) -> Result<Option<TcpListener>, Fa
 }
 
 fn scratch_space(path: &str, size: u64, flags: MountAttrFlags) -> io::Result<()> {
-    // One file for every page, so that the number of empty files has a limit too.
-    let files = (size / 4096).clamp(1024, 1 << 20);
-    let options = [("mode", "1777"), ("size", &size.to_string()[..]), ("nr_inodes", &files.to_string()[..])];
+    let files = scratch_files(size).to_string();
+    let options = [("mode", "1777"), ("size", &size.to_string()[..]), ("nr_inodes", &files[..])];
     let mount = mounts::fresh("tmpfs", &options, flags)?;
     Ok(mounts::set(&mount, CWD, path)?)
 }

@@ -20,7 +20,8 @@ macro_rules! suite {
     ($backend:expr) => {
         $crate::conformance::suite!(@each $backend;
             programs: exit_codes, signals_end_programs, streams_are_kept_apart_byte_for_byte, environment_is_exact,
-                arguments_reach_no_shell, working_directory, standard_input, missing_program, what_cannot_be_executed,
+                arguments_reach_no_shell, working_directory, standard_input, open_input,
+                unread_input, missing_program, what_cannot_be_executed,
                 scripts_with_carriage_returns, identity_is_nobodys, much_output, closed_pipes, unreadable_requests;
             volumes: written_files_are_the_nodes, read_only_stays, single_files, nested_volumes, root_is_closed,
                 scratch_is_private_and_bounded, links_lead_nowhere, executables_on_volumes;

@@ -1,6 +1,7 @@
 //! Programs: what they are given, what they give back, and what is no program.
 
-use aegis_sandbox::{Access, Backend, Exit, Launch, SandboxError};
+use aegis_sandbox::{Access, Backend, Exit, Input, Launch, SandboxError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{directory, mount, run, says, sh, try_run};
 
@@ -55,9 +56,42 @@ pub(crate) async fn working_directory(backend: &dyn Backend) {
 pub(crate) async fn standard_input(backend: &dyn Backend) {
     let bytes: Vec<u8> = (0..200_000_u32).map(|number| number.to_le_bytes()[0]).collect();
     let mut launch = Launch::new("cat");
-    launch.stdin = Some(bytes.clone());
+    launch.stdin = Input::Bytes(bytes.clone());
     assert_eq!(run(backend, launch).await.stdout, bytes);
     assert_eq!(run(backend, Launch::new("cat")).await.stdout, b"");
+}
+
+/// A program that is spoken to while it runs, for as long as anybody likes.
+pub(crate) async fn open_input(backend: &dyn Backend) {
+    let mut launch = sh("while read -r line; do echo \"heard $line\"; done < /dev/stdin; echo end; exit 5");
+    launch.stdin = Input::Pipe;
+    launch.limits.wall = std::time::Duration::MAX;
+    let mut running = backend.launch(launch).await.unwrap();
+    let (mut input, mut output) = (running.stdin.take().unwrap(), running.stdout.take().unwrap());
+    for word in ["one", "two"] {
+        input.write_all(format!("{word}\n").as_bytes()).await.unwrap();
+        let expected = format!("heard {word}\n");
+        let mut heard = vec![0; expected.len()];
+        output.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, expected.as_bytes());
+    }
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).await.unwrap();
+    assert_eq!((rest.as_str(), running.wait().await), ("end\n", Exit::Code(5)));
+    // Nobody else gets a pipe.
+    let running = backend.launch(sh("true")).await.unwrap();
+    assert!(running.stdin.is_none());
+}
+
+/// A program that does not read blocks nobody, and a writer whose program has ended is told.
+pub(crate) async fn unread_input(backend: &dyn Backend) {
+    let mut launch = sh("exit 3");
+    launch.stdin = Input::Pipe;
+    let mut running = backend.launch(launch).await.unwrap();
+    let mut input = running.stdin.take().unwrap();
+    assert_eq!(running.wait().await, Exit::Code(3));
+    assert!(input.write_all(&vec![b'x'; 1 << 20]).await.is_err());
 }
 
 pub(crate) async fn missing_program(backend: &dyn Backend) {

@@ -1,21 +1,14 @@
 //! Requests for a person's approval, as rows. Each change of state is one compare-and-set: of two that race, one
 //! wins and the other learns how it stands.
 
-use std::time::Duration;
-
 use aegis_core::{
     Approval, ApprovalState, Caller, Timestamp,
     approval::{ApprovalOutcome, PastDecision},
-    id::{ApprovalId, CredentialId, TenantId, UserId},
+    config::ApprovalsConfig,
+    id::{ApprovalId, CredentialId, TenantId},
 };
 
 use super::{Registry, RegistryError, Token, approval_rows::MOST_ROWS};
-
-/// Rows deleted in one go, so that nobody waits long for the store.
-const PRUNED_AT_ONCE: usize = 100;
-
-/// Arguments are kept whole, so what has ended is bounded by its size too.
-const MOST_ENDED_BYTES: u64 = 1 << 30;
 
 /// What became of a call that asks for a person.
 #[derive(Debug)]
@@ -28,8 +21,17 @@ pub enum Parked {
     Ended(Box<Approval>),
     /// A person said no to the very same call, and the time for asking has not passed.
     Rejected(Box<Approval>),
-    /// The tenant has too many that wait.
-    Full,
+    /// There is no room for another one that waits.
+    Full(Limit),
+}
+
+/// Which bound on requests that wait is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Caller,
+    CallerBytes,
+    Tenant,
+    TenantBytes,
 }
 
 #[derive(Debug)]
@@ -61,8 +63,20 @@ pub struct DecisionRow {
 pub struct ApprovalFilter {
     pub state: Option<ApprovalState>,
     pub tenant: Option<TenantId>,
-    pub user: Option<UserId>,
+    /// Only what this caller asked.
+    pub of: Option<Caller>,
     pub limit: usize,
+    /// Those that come after this one in the list.
+    pub after: Option<ApprovalId>,
+}
+
+/// A part of the list: as many as were wanted, or as fit.
+#[derive(Debug)]
+pub struct ApprovalPage {
+    /// Each as its [`Approval::summary`], without its outcome.
+    pub approvals: Vec<Approval>,
+    /// Where to go on, if there are more.
+    pub next: Option<ApprovalId>,
 }
 
 impl Registry {
@@ -70,12 +84,19 @@ impl Registry {
     pub async fn park_approval(
         &self,
         new: Approval,
-        most_pending: u32,
-        keep: Duration,
+        config: &ApprovalsConfig,
     ) -> Result<Parked, RegistryError> {
-        self.blocking(move |inner| inner.store().park(&new, most_pending, keep, Timestamp::now())).await
+        let config = config.clone();
+        self.blocking(move |inner| inner.store().park(&new, &config, Timestamp::now())).await
     }
 
+    /// The request with all its arguments, while it is open; afterwards what is kept of it.
+    pub async fn whole_approval(&self, id: &ApprovalId) -> Result<Option<Approval>, RegistryError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.store().whole_approval("id = ?1", id.as_str())).await
+    }
+
+    /// Its summary and its outcome.
     pub async fn find_approval(&self, id: &ApprovalId) -> Result<Option<Approval>, RegistryError> {
         let id = id.clone();
         self.blocking(move |inner| inner.store().approval("id = ?1", id.as_str())).await
@@ -83,11 +104,11 @@ impl Registry {
 
     pub async fn find_approval_by_intent(&self, intent: &str) -> Result<Option<Approval>, RegistryError> {
         let intent = intent.to_owned();
-        self.blocking(move |inner| inner.store().approval("intent = ?1", &intent)).await
+        self.blocking(move |inner| inner.store().whole_approval("intent = ?1", &intent)).await
     }
 
     /// The newest first.
-    pub async fn list_approvals(&self, filter: &ApprovalFilter) -> Result<Vec<Approval>, RegistryError> {
+    pub async fn list_approvals(&self, filter: &ApprovalFilter) -> Result<ApprovalPage, RegistryError> {
         let filter = filter.clone();
         self.blocking(move |inner| inner.store().approvals(&filter)).await
     }
@@ -179,25 +200,12 @@ impl Registry {
         .await
     }
 
-    /// Forgets what ended before `before`, and the oldest of what takes up too much room. Returns how many; called again
+    /// Forgets what ended before `before`, and what a tenant has more of than is kept. Returns how many; called again
     /// while that is not zero.
-    pub async fn prune_approvals(&self, before: Timestamp) -> Result<usize, RegistryError> {
+    pub async fn prune_approvals(&self, before: Timestamp, most_kept: u32) -> Result<usize, RegistryError> {
         self.blocking(move |inner| {
             let store = inner.store();
-            let prune = || -> rusqlite::Result<usize> {
-                let bytes: u64 = store.connection.query_row(
-                    "SELECT coalesce(sum(bytes), 0) FROM approvals WHERE ended IS NOT NULL",
-                    [],
-                    |row| row.get(0),
-                )?;
-                let before = if bytes > MOST_ENDED_BYTES { i64::MAX as u64 } else { before.millis() };
-                store.connection.execute(
-                    "DELETE FROM approvals WHERE number IN (SELECT number FROM approvals
-                     WHERE ended < ?1 AND recorded = 1 ORDER BY ended LIMIT ?2)",
-                    (before, PRUNED_AT_ONCE),
-                )
-            };
-            prune().map_err(|error| store.failed(error))
+            store.prune(before, most_kept, Timestamp::now()).map_err(|error| store.failed(error))
         })
         .await
     }

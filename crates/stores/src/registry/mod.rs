@@ -4,6 +4,7 @@ mod applied;
 mod approval_rows;
 mod approvals;
 mod cache;
+mod divide;
 mod mint;
 mod operator;
 mod pins;
@@ -29,7 +30,7 @@ use tokio::sync::Semaphore;
 
 pub use self::{
     applied::{AppliedContext, MOST_APPLIED_CONTEXTS, read_applied_contexts},
-    approvals::{ApprovalFilter, Decided, DecisionRow, Parked},
+    approvals::{ApprovalFilter, ApprovalPage, Decided, DecisionRow, Limit, Parked},
     operator::OperatorToken,
     pins::{Pin, PinState},
     policy::{ContextRow, LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
@@ -66,11 +67,11 @@ pub enum RegistryError {
     Newer { path: PathBuf, found: usize, known: usize },
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no token `{0}`: `aegis token list` shows those there are")]
+    #[error("there is no token `{0}`")]
     NoSuchToken(CredentialId),
-    #[error("there is no enrolment `{0}`: `aegis seal enrolments` shows those there are")]
+    #[error("there is no enrolment `{0}`")]
     NoSuchEnrolment(CredentialId),
-    #[error("there is no session `{0}`: `aegis seal sessions` shows those there are")]
+    #[error("there is no session `{0}`")]
     NoSuchSession(SessionId),
     #[error(transparent)]
     Secret(#[from] SecretStoreError),

@@ -1,6 +1,6 @@
 //! Which definitions of upstream tools are accepted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use aegis_core::{
     Timestamp,
@@ -101,7 +101,8 @@ impl Registry {
     }
 
     /// Accepts or rejects the proposed definitions of these tools, or of all when none is named. With a digest, only a
-    /// definition of that digest: what was shown is what is decided. Returns what was decided.
+    /// definition of that digest, which may have been rejected before: what was shown is what is decided. Returns what was
+    /// decided.
     pub async fn decide_pins(
         &self,
         server: &str,
@@ -275,21 +276,22 @@ fn decide(
 ) -> rusqlite::Result<Vec<Pin>> {
     let now = Timestamp::now();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let proposed: Vec<Pin> = transaction
+    let undecided: Vec<Pin> = transaction
         .prepare(&format!(
-            "SELECT {COLUMNS} FROM pins WHERE server = ?1 AND state = 'proposed' ORDER BY tool"
+            "SELECT {COLUMNS} FROM pins WHERE server = ?1 AND state IN ('proposed', 'rejected') ORDER BY tool, seen"
         ))?
         .query_map([server], pin)?
         .collect::<Result<_, _>>()?;
+    let named: HashSet<(&str, Option<&str>)> =
+        wanted.iter().map(|(tool, digest)| (tool.as_str(), digest.as_deref())).collect();
     let is_wanted = |pin: &Pin| {
-        wanted.is_empty()
-            || wanted.iter().any(|(tool, digest)| {
-                *tool == pin.definition.tool
-                    && digest.as_ref().is_none_or(|digest| *digest == pin.definition.digest)
-            })
+        let (tool, digest) = (pin.definition.tool.as_str(), pin.definition.digest.as_str());
+        let waits = pin.state == PinState::Proposed;
+        (waits && (wanted.is_empty() || named.contains(&(tool, None))))
+            || named.contains(&(tool, Some(digest)))
     };
     let mut decided = Vec::new();
-    for mut pin in proposed.into_iter().filter(is_wanted) {
+    for mut pin in undecided.into_iter().filter(is_wanted) {
         let tool = &pin.definition.tool;
         if accept {
             transaction.execute(

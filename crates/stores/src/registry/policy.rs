@@ -29,18 +29,19 @@ pub struct ContextRow {
     pub retired: Option<Timestamp>,
 }
 
-/// Whose labels they are. A session has its own; without one they stick to the credential.
+/// Whose labels they are. A session has its own; without one they stick to the credential, by context as well: an
+/// operator's token also carries the agents that act in other contexts, and neither has read what the other has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LabelHolder {
     Session(SessionId),
-    Credential(CredentialId),
+    Credential { credential: CredentialId, context: ContextName },
 }
 
 impl LabelHolder {
-    fn parts(&self) -> (&'static str, &str) {
+    fn parts(&self) -> (&'static str, &str, &str) {
         match self {
-            Self::Session(id) => ("session", id.as_str()),
-            Self::Credential(id) => ("credential", id.as_str()),
+            Self::Session(id) => ("session", id.as_str(), ""),
+            Self::Credential { credential, context } => ("credential", credential.as_str(), context.as_str()),
         }
     }
 }
@@ -171,19 +172,20 @@ impl Store {
     fn keep_label(&mut self, row: &LabelRow) -> Result<(), RegistryError> {
         let mut keep = || -> rusqlite::Result<()> {
             let now = Timestamp::now();
-            let (kind, holder) = row.holder.parts();
+            let (kind, holder, context) = row.holder.parts();
             let transaction = self.connection.transaction()?;
             transaction.prepare_cached("DELETE FROM labels WHERE expires <= ?1")?.execute([now.millis()])?;
             transaction
                 .prepare_cached(
-                    "INSERT INTO labels (tenant, kind, holder, trust, source, origin, first_seen, expires)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                    "INSERT INTO labels (tenant, kind, holder, context, trust, source, origin, first_seen, expires)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                      ON CONFLICT DO UPDATE SET expires = max(expires, excluded.expires)",
                 )?
                 .execute((
                     row.tenant.as_str(),
                     kind,
                     holder,
+                    context,
                     row.label.trust.as_str(),
                     row.label.source.as_ref(),
                     row.label.origin.as_deref(),
@@ -199,7 +201,7 @@ impl Store {
         let list = || -> rusqlite::Result<Vec<LabelRow>> {
             self.connection
                 .prepare_cached(
-                    "SELECT tenant, kind, holder, trust, source, origin, expires FROM labels
+                    "SELECT tenant, kind, holder, context, trust, source, origin, expires FROM labels
                      WHERE expires > ?1 ORDER BY expires DESC LIMIT ?2",
                 )?
                 .query_map((Timestamp::now().millis(), limit), label_row)?
@@ -228,17 +230,20 @@ fn label_row(row: &Row<'_>) -> rusqlite::Result<LabelRow> {
     };
     let holder = match text(1)? {
         "session" => LabelHolder::Session(SessionId::new(text(2)?)),
-        "credential" => LabelHolder::Credential(CredentialId::new(text(2)?)),
+        "credential" => LabelHolder::Credential {
+            credential: CredentialId::new(text(2)?),
+            context: ContextName::new(text(3)?),
+        },
         other => return Err(unknown(1, other)),
     };
-    let trust = text(3)?;
+    let trust = text(4)?;
     let trust =
-        TrustClass::ALL.into_iter().find(|class| class.as_str() == trust).ok_or_else(|| unknown(3, trust))?;
-    let label = Label { trust, source: Cow::Owned(row.get(4)?), origin: row.get(5)? };
+        TrustClass::ALL.into_iter().find(|class| class.as_str() == trust).ok_or_else(|| unknown(4, trust))?;
+    let label = Label { trust, source: Cow::Owned(row.get(5)?), origin: row.get(6)? };
     Ok(LabelRow {
         tenant: TenantId::new(text(0)?),
         holder,
         label,
-        expires: Timestamp::from_millis(row.get(6)?),
+        expires: Timestamp::from_millis(row.get(7)?),
     })
 }

@@ -1,7 +1,7 @@
 //! Questions that an approver has settled for a while.
 
 use aegis_core::{Caller, Timestamp, approval::Standing, id::TenantId};
-use rusqlite::{Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
     Registry, RegistryError,
@@ -31,10 +31,20 @@ impl Registry {
         .await
     }
 
-    /// The newest first, those of one tenant or all, with those that are over or revoked.
+    pub async fn find_standing(&self, id: &str) -> Result<Option<Standing>, RegistryError> {
+        let id = id.to_owned();
+        self.blocking(move |inner| {
+            let store = inner.store();
+            found(&store.connection, &id).map_err(|error| store.failed(error))
+        })
+        .await
+    }
+
+    /// The newest first, those of one tenant or of every one: those in force, or also those that are over or revoked.
     pub async fn list_standing(
         &self,
         tenant: Option<&TenantId>,
+        all: bool,
         limit: usize,
     ) -> Result<Vec<Standing>, RegistryError> {
         let tenant = tenant.cloned();
@@ -45,10 +55,16 @@ impl Registry {
                     .connection
                     .prepare_cached(
                         "SELECT standing, revoked, revoked_by FROM standing_approvals
-                         WHERE ?1 IS NULL OR tenant = ?1 ORDER BY number DESC LIMIT ?2",
+                         WHERE (?1 IS NULL OR tenant = ?1) AND (?2 OR (revoked IS NULL AND until > ?3))
+                         ORDER BY number DESC LIMIT ?4",
                     )?
                     .query_map(
-                        params![tenant.as_ref().map(TenantId::as_str), limit.min(MOST_ROWS)],
+                        params![
+                            tenant.as_ref().map(TenantId::as_str),
+                            all,
+                            Timestamp::now().millis(),
+                            limit.min(MOST_ROWS)
+                        ],
                         standing,
                     )?
                     .filter_map(Result::transpose)
@@ -70,11 +86,7 @@ impl Registry {
                     "UPDATE standing_approvals SET revoked = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked IS NULL",
                     params![id, Timestamp::now().millis(), by],
                 )?;
-                let mut select = store.connection.prepare_cached(
-                    "SELECT standing, revoked, revoked_by FROM standing_approvals WHERE id = ?1",
-                )?;
-                let mut rows = select.query_map([&id], standing)?;
-                rows.next().transpose().map(Option::flatten)
+                found(&store.connection, &id)
             };
             revoke().map_err(|error| store.failed(error))
         })
@@ -92,6 +104,14 @@ impl Registry {
         })
         .await
     }
+}
+
+fn found(connection: &Connection, id: &str) -> rusqlite::Result<Option<Standing>> {
+    connection
+        .prepare_cached("SELECT standing, revoked, revoked_by FROM standing_approvals WHERE id = ?1")?
+        .query_row([id], standing)
+        .optional()
+        .map(Option::flatten)
 }
 
 fn standing(row: &Row<'_>) -> rusqlite::Result<Option<Standing>> {

@@ -13,7 +13,7 @@ use aegis_core::{
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, types::Type};
 
 use super::{
-    RegistryError,
+    RegistryError, divide,
     seal::end_sessions,
     token::{NewToken, Token, TokenHash, fresh_id, fresh_secret},
 };
@@ -28,7 +28,10 @@ const STEPS: &[&str] = &[
     include_str!("steps/3_policy.sql"),
     include_str!("steps/4_approvals.sql"),
     include_str!("steps/5_upstream.sql"),
+    include_str!("steps/6_approval_bodies.sql"),
 ];
+/// The step after which requests for approval are divided into summary and body.
+const APPROVAL_BODIES: usize = 5;
 
 const COLUMNS: &str = "id, tenant, user, tier, context, created, expires, revoked, note, last_used";
 
@@ -230,12 +233,17 @@ fn prepare(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // A token is handed out, or refused, only once that is on disk.
     connection.pragma_update(None, "synchronous", "full")?;
+    // Arguments of calls that waited are gone from the file when they are deleted, not when the page is used again.
+    connection.pragma_update(None, "secure_delete", true)?;
     if format == STEPS.len() {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for statements in &STEPS[format..] {
+    for (step, statements) in STEPS.iter().enumerate().skip(format) {
         transaction.execute_batch(statements)?;
+        if step == APPROVAL_BODIES {
+            divide::divide(&transaction)?;
+        }
     }
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     transaction.pragma_update(None, "user_version", STEPS.len())?;

@@ -125,3 +125,20 @@ pub(crate) fn key(home: &Path) -> PublicKey {
 pub(crate) fn verify_database(home: &Path) -> Report {
     verify(Source::Database(home.join("audit.db")), &key(home), None).unwrap()
 }
+
+/// A registry as the steps before the sixth left it.
+pub(crate) fn format_five(data: &DataDir) -> Connection {
+    let sql = Connection::open(data.registry_database()).unwrap();
+    for step in [
+        include_str!("../../src/registry/steps/1_tokens.sql"),
+        include_str!("../../src/registry/steps/2_seal.sql"),
+        include_str!("../../src/registry/steps/3_policy.sql"),
+        include_str!("../../src/registry/steps/4_approvals.sql"),
+        include_str!("../../src/registry/steps/5_upstream.sql"),
+    ] {
+        sql.execute_batch(step).unwrap();
+    }
+    sql.pragma_update(None, "application_id", 0x6165_6772).unwrap();
+    sql.pragma_update(None, "user_version", 5).unwrap();
+    sql
+}

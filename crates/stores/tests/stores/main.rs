@@ -15,6 +15,8 @@ mod disk;
 #[cfg(test)]
 mod export;
 #[cfg(test)]
+mod parked;
+#[cfg(test)]
 mod pins;
 #[cfg(test)]
 mod policy;

@@ -112,6 +112,13 @@ async fn what_must_be_approved_waits_and_what_is_rejected_stays_so() {
         [Standing::New],
         "once known, never new at first sight"
     );
+    // Accepted after all, by its digest: nothing else means what was rejected.
+    let all = registry.decide_pins("s", Vec::new(), true, &"ann".into()).await.unwrap();
+    assert_eq!((all.len(), &all[0].definition), (1, &definition("a", "3")));
+    let rejected = vec![("a".to_owned(), Some(definition("a", "2").digest))];
+    let decided = registry.decide_pins("s", rejected, true, &"ann".into()).await.unwrap();
+    assert_eq!(decided[0].state, PinState::Accepted);
+    assert_eq!(see(&registry, Approve, &[("a", "2")]).await, [Standing::Accepted]);
     registry.forget_pins("s").await.unwrap();
     assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Accepted]);
 }

@@ -11,6 +11,8 @@ use aegis_stores::{
     registry::{LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
 };
 
+use crate::common::format_five;
+
 fn version(number: usize) -> (ContextName, ContextVersion, String) {
     ("work".into(), ContextVersion::new(format!("work@{number}")), format!("{{\"number\":{number}}}"))
 }
@@ -56,7 +58,7 @@ async fn labels_are_kept_until_they_expire_and_never_shortened() {
     };
     let hour = Duration::from_secs(3600);
     let session = || LabelHolder::Session("one".into());
-    let credential = || LabelHolder::Credential("one".into());
+    let credential = || LabelHolder::Credential { credential: "one".into(), context: "work".into() };
     let untrusted = TrustClass::ExternalUntrusted;
     registry.keep_label(row(session(), untrusted, now.plus(2 * hour))).await.unwrap();
     registry.keep_label(row(session(), untrusted, now.plus(hour))).await.unwrap();
@@ -71,4 +73,62 @@ async fn labels_are_kept_until_they_expire_and_never_shortened() {
         ]
     );
     assert_eq!(registry.labels(1).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_credential_had_read_by_format_five_counts_in_each_of_its_roles() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = DataDir::open(directory.path()).unwrap();
+    let sql = format_five(&data);
+    let expires = Timestamp::now().plus(Duration::from_secs(3600)).millis();
+    for (number, credential, tier, context) in
+        [(1_u8, "tok_1", "user", "work"), (2, "tok_2", "operator", "home")]
+    {
+        sql.execute(
+            "INSERT INTO tokens (id, hash, tenant, user, tier, context, created) VALUES (?1, ?2, 'local', 'a', ?3, ?4, 1)",
+            (credential, [number], tier, context),
+        )
+        .unwrap();
+    }
+    sql.execute(
+        "INSERT INTO contexts (version, name, text, first_seen) VALUES ('read@1', 'read', '{}', 1)",
+        [],
+    )
+    .unwrap();
+    for (kind, holder) in
+        [("session", "s"), ("credential", "tok_1"), ("credential", "tok_2"), ("credential", "local")]
+    {
+        sql.execute(
+            "INSERT INTO labels (tenant, kind, holder, trust, source, first_seen, expires)
+             VALUES ('local', ?1, ?2, 'EXTERNAL_UNTRUSTED', 'remote-http', 1, ?3)",
+            (kind, holder, expires),
+        )
+        .unwrap();
+    }
+    drop(sql);
+    let registry = Registry::open(&data).unwrap();
+    let mut holders: Vec<String> = registry
+        .labels(100)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|row| match row.holder {
+            LabelHolder::Session(session) => session.to_string(),
+            LabelHolder::Credential { credential, context } => format!("{credential} in {context}"),
+        })
+        .collect();
+    holders.sort();
+    assert_eq!(
+        holders,
+        [
+            "local in home",
+            "local in read",
+            "local in work",
+            "s",
+            "tok_1 in work",
+            "tok_2 in home",
+            "tok_2 in read",
+            "tok_2 in work"
+        ]
+    );
 }

@@ -254,7 +254,7 @@ async fn a_newer_or_foreign_file_is_left_alone() {
     let sql = home.sql();
     sql.pragma_update(None, "user_version", 9).unwrap();
     let error = Registry::open(&home.data).unwrap_err();
-    assert!(matches!(error, RegistryError::Newer { found: 9, known: 5, .. }), "{error}");
+    assert!(matches!(error, RegistryError::Newer { found: 9, known: 6, .. }), "{error}");
     sql.pragma_update(None, "application_id", 1).unwrap();
     let error = Registry::open(&home.data).unwrap_err();
     assert!(matches!(error, RegistryError::NotARegistry { .. }), "{error}");

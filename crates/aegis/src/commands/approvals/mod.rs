@@ -4,9 +4,12 @@ mod page;
 pub(super) mod prompt;
 mod waiting;
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, time::Duration};
 
-use aegis_core::{Approval, ApprovalState, Timestamp, approval::Standing};
+use aegis_core::{
+    Approval, ApprovalState, Timestamp,
+    approval::{ApprovalOutcome, Standing},
+};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
@@ -14,20 +17,41 @@ use super::call::urlencoded;
 use crate::{
     cli::{Acting, Always, Approvals, Global},
     client::{Answer, Client},
+    ending::Mistake,
     locate,
-    output::{self, Ending, finish, harmless, json_line, say, say_part, table, text},
+    output::{self, Ending, finish, harmless, json_line, say, say_part, table_or, text},
 };
 
+/// How long an approver is kept waiting for the call to end.
+const MOMENT: Duration = Duration::from_secs(5);
+/// How arguments are said.
+const EXAMPLE: &str = r#"for example --arguments '{"path": {"glob": "/workspace/docs/**"}}'"#;
 /// How much of a pattern a table shows.
 const LONGEST_PATTERN: usize = 80;
 
 pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<Ending> {
     super::log("error");
-    match command {
-        Approvals::List { state, all, limit, acting } => {
-            let state = state.filter(|_| !all).map(|state| format!("&state={state}")).unwrap_or_default();
-            let found = client(global, acting)?.get(&format!("/v1/approvals?limit={limit}{state}")).await?;
-            finish(global, found, |found| list(&rows(found, "approvals")))
+    Ok(match command {
+        Approvals::List { state, all, limit, after, acting } => {
+            let mut look = format!("/v1/approvals?limit={limit}");
+            if let Some(state) = state.filter(|_| !all) {
+                look += &format!("&state={state}");
+            }
+            if let Some(after) = after {
+                look += &format!("&after={}", urlencoded(after));
+            }
+            let found = client(global, acting)?.get(&look).await?;
+            finish(global, found, |found| {
+                list(&rows(found, "approvals"));
+                if let Some(next) = found["next"].as_str() {
+                    let which = match state {
+                        _ if *all => "--all ".to_owned(),
+                        Some(ApprovalState::Pending) | None => String::new(),
+                        Some(state) => format!("--state {state} "),
+                    };
+                    eprintln!("there are more: aegis approvals list {which}--after {}", harmless(next));
+                }
+            })
         }
         Approvals::Show { id, acting } => {
             let found = client(global, acting)?.get(&path(id)).await?;
@@ -38,10 +62,7 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
         }
         Approvals::Approve { id, acting } => {
             let decided = approve(&client(global, acting)?, id).await?;
-            finish(global, decided, |approval| {
-                say!("{} is approved", text(&approval["id"]));
-                say!("  next: aegis approvals wait {}", text(&approval["id"]));
-            })
+            finish(global, decided, told)
         }
         Approvals::Reject { id, reason, acting } => {
             let decided = reject(&client(global, acting)?, id, reason).await?;
@@ -53,15 +74,15 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
         }
         Approvals::Wait { id, timeout, acting } => {
             let client = client(global, acting)?;
-            match waiting::settled(&client, id, *timeout).await? {
-                Ok(approval) => waiting::conclude(global, &approval),
-                Err(violation) => Ok(output::refusal(&violation, global.json)),
+            match waiting::settled(&client, id, *timeout, waiting::ears(global)).await? {
+                Ok(approval) => waiting::conclude(global, &approval)?,
+                Err(violation) => output::refusal(&violation, global.json),
             }
         }
-        Approvals::Always(wanted) => always(global, wanted).await,
-        Approvals::Standing { limit, acting } => {
+        Approvals::Always(wanted) => always(global, wanted).await?,
+        Approvals::Standing { all, limit, acting } => {
             let client = client(global, acting)?;
-            let found = client.get(&format!("/v1/approvals/always?limit={limit}")).await?;
+            let found = client.get(&format!("/v1/approvals/always?all={all}&limit={limit}")).await?;
             finish(global, found, |found| standing(&rows(found, "standing")))
         }
         Approvals::Revoke { id, acting } => {
@@ -69,7 +90,7 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
             let revoked = client.delete(&format!("/v1/approvals/always/{}", urlencoded(id))).await?;
             finish(global, revoked, |row| say!("{} is revoked; such calls ask again", text(&row["id"])))
         }
-    }
+    })
 }
 
 /// Approvals are the running node's business: it holds what waits, and runs what was approved.
@@ -81,8 +102,42 @@ fn path(id: &str) -> String {
     format!("/v1/approvals/{}", urlencoded(id))
 }
 
+/// Agrees, and holds the line for a moment: most calls end at once, and whoever agreed wants to know how.
 async fn approve(client: &Client, id: &str) -> anyhow::Result<Answer> {
-    client.post(&format!("{}/approve", path(id)), &json!({})).await
+    client.post(&format!("{}/approve?wait={}s", path(id), MOMENT.as_secs()), &json!({})).await
+}
+
+/// What came of a request that was just approved.
+fn told(approval: &Value) {
+    let Ok(approval) = serde_json::from_value::<Approval>(approval.clone()) else {
+        return output::json_pretty(approval);
+    };
+    let Approval { id, state, .. } = &approval;
+    let caller = harmless(approval.caller.user.as_str());
+    match (state, &approval.outcome) {
+        (ApprovalState::Approved, _) if !approval.runs => {
+            say!("{id} is approved; it only asked, so nothing runs");
+        }
+        (ApprovalState::Approved, _) => {
+            say!("{id} is approved; its call runs now");
+            say!("  how it ends: aegis approvals wait {id}");
+        }
+        (ApprovalState::Executed, _) => {
+            say!("{id} is approved; its call has run, and {caller} gets the answer");
+            say!("  to see it: aegis approvals show {id}");
+        }
+        (ApprovalState::Failed, None) => {
+            say!("{id} is approved; its call has run and failed, and {caller} gets the reason");
+            say!("  to see it: aegis approvals show {id}");
+        }
+        (_, Some(ApprovalOutcome::Refused { violation })) => {
+            say!("{id} is approved, but is {state} now: {}", harmless(&violation.message));
+            if let Some(hint) = &violation.hint {
+                say!("  next: {}", harmless(hint));
+            }
+        }
+        (_, _) => say!("{id} is {state}"),
+    }
 }
 
 async fn reject(client: &Client, id: &str, reason: &str) -> anyhow::Result<Answer> {
@@ -106,6 +161,7 @@ fn exactly(approval: &Approval) -> Value {
     json!({
         "tool": approval.tool,
         "arguments": arguments,
+        "only_named": true,
         "user": approval.caller.user,
         "tenant": approval.caller.tenant,
     })
@@ -116,8 +172,16 @@ async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
     let mut row = match &wanted.id {
         None => json!({}),
         Some(id) => match find(&client, id).await? {
+            Ok(approval) if approval.arguments_cut && wanted.arguments.is_none() && !wanted.any_arguments => {
+                let over = format!("{id} is over, and its arguments are no longer kept in full");
+                return Err(Mistake::new(
+                    over,
+                    "say which are meant: --arguments PATTERN, or --any-arguments",
+                )
+                .into());
+            }
             Ok(approval) => exactly(&approval),
-            Err(other) => return finish(global, other, |_| {}),
+            Err(other) => return Ok(finish(global, other, |_| {})),
         },
     };
     for (member, value) in
@@ -129,24 +193,32 @@ async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
     }
     if let Some(arguments) = &wanted.arguments {
         let Ok(pattern) = serde_json::from_str::<Map<String, Value>>(arguments) else {
-            eprintln!("error: the arguments are no JSON object");
-            eprintln!("  next: for example --arguments '{{\"path\": {{\"glob\": \"/workspace/docs/**\"}}}}'");
-            return Ok(Ending::Usage);
+            return Err(Mistake::new("the arguments are no JSON object", EXAMPLE).into());
         };
         row["arguments"] = pattern.into();
+        row["only_named"] = false.into();
+    } else if wanted.any_arguments {
+        row["any_arguments"] = true.into();
+        if let Some(row) = row.as_object_mut() {
+            row.retain(|member, _| !["arguments", "only_named"].contains(&member.as_str()));
+        }
+    } else if wanted.id.is_none() {
+        let unsaid = "which arguments? --arguments PATTERN, or --any-arguments for every call of the tool";
+        return Err(Mistake::new(unsaid, EXAMPLE).into());
     }
     row["until"] = json!(wanted.until);
     row["covers_labels"] = wanted.covers_labels.into();
     for (member, flag) in [("tool", "--tool"), ("user", "--user")] {
         if row[member].is_null() {
-            eprintln!("error: {flag} is missing; or name a request, whose call is then meant");
-            return Ok(Ending::Usage);
+            let missing = format!("{flag} is missing");
+            return Err(Mistake::new(missing, "say it, or name a request, whose call is then meant").into());
         }
     }
     let made = client.post("/v1/approvals/always", &row).await?;
-    let Answer::Ok(standing) = &made else { return finish(global, made, |_| {}) };
+    let Answer::Ok(standing) = &made else { return Ok(finish(global, made, |_| {})) };
     if !global.json {
         say!("{} until {}", text(&standing["id"]), text(&standing["until"]));
+        say!("  covers {}", harmless(standing["covers"].as_str().unwrap_or_default()));
         say!("  take it back: aegis approvals revoke {}", text(&standing["id"]));
     }
     // Who settles the question settles the request that raised it.
@@ -156,14 +228,24 @@ async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
         }
         return Ok(Ending::Done);
     };
-    let decided = approve(&client, id).await?;
-    if global.json
-        && let Answer::Ok(approval) = &decided
-    {
-        json_line(&json!({"standing": standing, "approval": approval}));
-        return Ok(Ending::Done);
+    let decided = approve(&client, id).await;
+    if !global.json {
+        return Ok(finish(global, decided?, told));
     }
-    finish(global, decided, |approval| say!("{} is approved", text(&approval["id"])))
+    // One value, also when the request could not be approved: what was made stands all the same.
+    let (told, ending) = match decided {
+        Ok(Answer::Ok(approval)) => (json!({"standing": standing, "approval": approval}), Ending::Done),
+        Ok(Answer::Refused(violation)) => {
+            (json!({"standing": standing, "error": violation.to_jsonrpc()}), Ending::of(violation.kind))
+        }
+        Ok(Answer::ToolFailed(value)) => (json!({"standing": standing, "error": value}), Ending::Failed),
+        Err(error) => {
+            let message = output::in_words(&error);
+            (json!({"standing": standing, "error": {"message": message}}), Ending::Failed)
+        }
+    };
+    json_line(&told);
+    Ok(ending)
 }
 
 fn list(approvals: &[Value]) {
@@ -186,7 +268,8 @@ fn list(approvals: &[Value]) {
             ]
         })
         .collect();
-    table(["ID", "STATE", "TOOL", "CALLER", "CONTEXT", "TIME"], &rows);
+    let nothing = "no requests; those that have ended are shown by `aegis approvals list --all`";
+    table_or(["ID", "STATE", "TOOL", "CALLER", "CONTEXT", "TIME"], &rows, nothing);
 }
 
 fn show(approval: &Approval) {
@@ -202,9 +285,11 @@ fn standing(found: &[Value]) {
         .iter()
         .filter_map(|row| serde_json::from_value::<Standing>(row.clone()).ok())
         .map(|row| {
-            let pattern = match row.arguments.is_empty() {
-                true => "any".to_owned(),
-                false => clipped(&Value::Object(row.arguments).to_string()),
+            let pattern = match (row.arguments.is_empty(), row.only_named) {
+                (true, false) => "any".to_owned(),
+                (true, true) => "none".to_owned(),
+                (false, true) => format!("only {}", clipped(&Value::Object(row.arguments).to_string())),
+                (false, false) => clipped(&Value::Object(row.arguments).to_string()),
             };
             [
                 row.id,
@@ -220,7 +305,8 @@ fn standing(found: &[Value]) {
             ]
         })
         .collect();
-    table(["ID", "STATE", "TOOL", "CALLER", "ARGUMENTS", "NOTE"], &rows);
+    let nothing = "nothing has been agreed to for a while; `aegis approvals always` does that";
+    table_or(["ID", "STATE", "TOOL", "CALLER", "ARGUMENTS", "NOTE"], &rows, nothing);
 }
 
 /// Enough to recognise a row by; `--json` has the whole.

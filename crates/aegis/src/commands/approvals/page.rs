@@ -104,8 +104,13 @@ impl Page {
     }
 
     fn arguments(&mut self, approval: &Approval) -> std::fmt::Result {
-        let what = if approval.runs { "arguments, in full: these run, or nothing does" } else { "asks" };
-        writeln!(self.text, "\n{what} (sha256 {})", approval.arguments_sha256)?;
+        let what = match (approval.arguments_cut, approval.runs) {
+            (true, _) => "arguments, as far as they are kept once a request is over",
+            (false, true) => "arguments, in full: these run, or nothing does",
+            (false, false) => "asks",
+        };
+        let (bytes, digest) = (approval.arguments_bytes, &approval.arguments_sha256);
+        writeln!(self.text, "\n{what} ({bytes} bytes, sha256 {digest})")?;
         for (name, value) in &approval.arguments {
             let name = harmless(name);
             match value {

@@ -65,15 +65,29 @@ pub(crate) async fn go_on(
             json_line(value);
         }
     } else {
-        eprintln!("waiting for approval ({}): nothing has run", harmless(id));
-        eprintln!("  next: an approver looks and decides: aegis approvals show {}", harmless(id));
-        eprintln!("        the result: aegis approvals wait {}, or the same call again", harmless(id));
+        let own = match requester {
+            Ok(requester) if !command.seal => find(&requester, id).await?.ok(),
+            _ => None,
+        };
+        let id = harmless(id);
+        eprintln!("waiting for approval ({id}): nothing has run");
+        if own.is_some_and(|own| own.way_out().is_some()) {
+            eprintln!("  you asked as the operator, and whoever asks can't approve");
+            eprintln!("  next: another approver looks and decides: aegis approvals show {id}");
+            eprintln!("        or take it back: aegis approvals cancel {id}");
+            eprintln!(
+                "        and make the call as an agent, which you may approve: aegis call --context NAME …"
+            );
+        } else {
+            eprintln!("  next: an approver looks and decides: aegis approvals show {id}");
+        }
+        eprintln!("        the result: aegis approvals wait {id}, or the same call again");
     }
     Ok(Ending::Waiting)
 }
 
 async fn conclude(global: &Global, client: &Client, id: &str) -> anyhow::Result<Ending> {
-    match waiting::settled(client, id, None).await? {
+    match waiting::settled(client, id, None, waiting::ears(global)).await? {
         Ok(approval) => waiting::conclude(global, &approval),
         Err(violation) => Ok(output::refusal(&violation, global.json)),
     }

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aegis_core::config::{McpServer, NodeConfig, SecretRef};
+use aegis_core::{
+    config::{McpServer, NodeConfig, SecretRef},
+    quantity::counted,
+};
 use aegis_stores::{
     DataDir,
     registry::{read_added_servers, read_secret_names},
@@ -77,7 +80,8 @@ fn keys(file: &Path, secrets: usize) -> Option<Finding> {
 }
 
 fn program(server: &McpServer) -> Option<Finding> {
-    let executable = server.executable.as_deref()?;
+    // In a sandbox there are other programs than here.
+    let executable = server.executable.as_deref().filter(|_| server.sandbox.is_none())?;
     if found(executable) {
         return None;
     }
@@ -141,7 +145,10 @@ async fn states(data: &Path, running: &NodeFile) -> Vec<Finding> {
         if status["quarantined"].as_u64().unwrap_or(0) > 0 {
             findings.push(Finding::warning(
                 SERVERS,
-                format!("{} tool(s) of `{name}` wait for a decision", status["quarantined"]),
+                format!(
+                    "`{name}` waits for a decision on {}",
+                    counted(status["quarantined"].as_u64().unwrap_or(0), "tool")
+                ),
                 format!("aegis upstream diff {name}, then accept or reject"),
             ));
         }

@@ -14,7 +14,7 @@ pub(super) async fn run(global: &Global, command: &Policy) -> anyhow::Result<End
     let Policy::Explain { tool, arguments: given, context, tier, tenant, user, having } = command else {
         return Ok(Ending::Usage);
     };
-    let Some(arguments) = arguments(given)? else { return Ok(Ending::Usage) };
+    let arguments = arguments(given)?;
     let mut wanted = Map::from_iter([
         ("tool".to_owned(), json!(tool)),
         ("arguments".to_owned(), Value::Object(arguments)),

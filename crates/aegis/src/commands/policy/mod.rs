@@ -7,15 +7,14 @@ use std::{
 };
 
 use aegis_core::{
-    Timestamp,
     config::{LabelRules, McpServer, NodeConfig, SecurityContext, StorageConfig, ToolPattern},
     id::CallId,
-    quantity::Span,
+    quantity::counted,
 };
 use aegis_gates::policy::{Problem, Rules, RulesError, Schema};
 use aegis_routes::Catalog;
 use aegis_stores::{DataDir, registry::read_applied_contexts};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::{
@@ -23,9 +22,10 @@ use crate::{
     cases,
     cli::{Global, Policy},
     client::Answer,
+    ending::Mistake,
     locate,
     node::{self, ActiveConfig, catalog},
-    output::{self, Ending, harmless, json_line, say, say_part, table},
+    output::{self, Ending, harmless, json_line, say, say_part, table, table_or},
 };
 
 pub(super) async fn run(global: &Global, command: &Policy) -> anyhow::Result<Ending> {
@@ -36,9 +36,7 @@ pub(super) async fn run(global: &Global, command: &Policy) -> anyhow::Result<End
         Policy::Test { paths, all } => test(global, paths, *all),
         Policy::List { limit } => list(global, *limit).await,
         Policy::Explain { .. } => explain::run(global, command).await,
-        Policy::Replay { policies, since } => {
-            replay::run(global, policies.as_deref(), since.as_deref()).await
-        }
+        Policy::Replay { policies, since } => replay::run(global, policies.as_deref(), *since).await,
     }
 }
 
@@ -66,10 +64,7 @@ impl Ground {
         let (config, catalog, scratch) = tools(global)?;
         let directory = match policies {
             // A slip of the pen would otherwise be a set without rules.
-            Some(directory) if !directory.exists() => {
-                eprintln!("error: there is nothing at {}", directory.display());
-                return Ok(Err(Ending::Usage));
-            }
+            Some(directory) if !directory.exists() => return Err(nothing_at(directory).into()),
             Some(directory) => directory.to_owned(),
             None => node::policies(&config, &locate::data_dir(global)?),
         };
@@ -121,6 +116,11 @@ fn tools(global: &Global) -> anyhow::Result<(NodeConfig, Catalog, Scratch)> {
     Ok((config, catalog, scratch))
 }
 
+fn nothing_at(path: &Path) -> Mistake {
+    let message = format!("there is nothing at {}", path.display());
+    Mistake::new(message, "name a `*.cedar` file, or a directory of them: aegis policy check PATH")
+}
+
 /// Names of tools that only a running node knows.
 fn claims(config: &NodeConfig) -> Vec<ToolPattern> {
     config.spec.mcp_servers.iter().flat_map(McpServer::claims).collect()
@@ -133,8 +133,7 @@ fn check(global: &Global, path: Option<&Path>) -> anyhow::Result<Ending> {
         None => node::policies(&config, &locate::data_dir(global)?),
     };
     if !path.exists() {
-        eprintln!("error: there is nothing at {}", path.display());
-        return Ok(Ending::Usage);
+        return Err(nothing_at(&path).into());
     }
     let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
     match Rules::load(&path, &schema, LabelRules::Off) {
@@ -151,7 +150,8 @@ fn check(global: &Global, path: Option<&Path>) -> anyhow::Result<Ending> {
                 }));
             } else {
                 rules.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-                say!("{} is valid: {count} rule(s), {examples} example(s) hold", path.display());
+                let (count, examples) = (counted(count, "rule"), counted(examples, "example"));
+                say!("{} is valid: {count}, true to {examples}", path.display());
             }
             Ok(Ending::Done)
         }
@@ -174,7 +174,7 @@ fn tell_error(global: &Global, path: &Path, error: &RulesError) {
         return;
     }
     eprintln!("{error}");
-    eprintln!("{} mistake(s) in {}", problems.len().max(1), path.display());
+    eprintln!("{} in {}", counted(problems.len().max(1), "mistake"), path.display());
 }
 
 fn schema(global: &Global) -> anyhow::Result<Ending> {
@@ -226,9 +226,9 @@ fn test(global: &Global, paths: &[PathBuf], all: bool) -> anyhow::Result<Ending>
         if !rows.is_empty() {
             table(["", "VERDICT", "CALL", "FILE"], &rows);
         }
-        say!("{} example(s) of the policies in force hold", ground.rules.examples().len());
+        say!("hold: {} of the policies in force", counted(ground.rules.examples().len(), "example"));
         if !paths.is_empty() {
-            say!("{} of {} case(s) hold", outcomes.len() - failed, outcomes.len());
+            say!("hold: {} of {}", outcomes.len() - failed, counted(outcomes.len(), "case"));
         }
     }
     Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
@@ -249,7 +249,8 @@ async fn list(global: &Global, limit: usize) -> anyhow::Result<Ending> {
     }
     let rules = found["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
     let rows: Vec<[String; 5]> = rules.iter().take(limit).map(row).collect();
-    table(["RULE", "EFFECT", "TOOLS", "AT", "ABOUT"], &rows);
+    let nothing = "no rules beside the security contexts; `aegis policy check` tries a file of them";
+    table_or(["RULE", "EFFECT", "TOOLS", "AT", "ABOUT"], &rows, nothing);
     if limit < rules.len() {
         say!("… {limit} of {}; more with --limit", rules.len());
     }
@@ -277,13 +278,4 @@ fn row(rule: &Value) -> [String; 5] {
     let place = text("place");
     let at = place.split(" (").next().unwrap_or_default().to_owned();
     [text("id"), effect, named, at, about.unwrap_or_default()]
-}
-
-/// A time, or how long ago.
-fn instant(text: &str) -> anyhow::Result<Timestamp> {
-    Timestamp::parse(text)
-        .or_else(|| Span::parse(text).ok().map(|ago| Timestamp::now().minus(ago.0)))
-        .ok_or_else(|| {
-            anyhow!("`{text}` is neither a time such as 2026-01-31T12:00:00Z nor a length such as 7d")
-        })
 }

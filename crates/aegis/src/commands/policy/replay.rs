@@ -1,10 +1,11 @@
 //! `aegis policy replay`: a report for people, or JSON for CI.
 
+use aegis_core::{Timestamp, quantity::counted};
 use aegis_gates::{PolicyGate, policy::LabelBook};
 use aegis_plane::replay::{Change, Replay, Report};
 use aegis_stores::{DataDir, audit::LogReader};
 
-use super::{Ground, instant};
+use super::Ground;
 use crate::{
     cli::Global,
     locate,
@@ -17,15 +18,8 @@ const MOST_CALLERS: usize = 6;
 pub(super) async fn run(
     global: &Global,
     policies: Option<&std::path::Path>,
-    since: Option<&str>,
+    since: Option<Timestamp>,
 ) -> anyhow::Result<Ending> {
-    let since = match since.map(instant).transpose() {
-        Ok(since) => since,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            return Ok(Ending::Usage);
-        }
-    };
     let ground = match Ground::lay(global, policies)? {
         Ok(ground) => ground,
         Err(ending) => return Ok(ending),
@@ -51,7 +45,7 @@ pub(super) async fn run(
 
 fn tell(report: &Report) {
     match (report.from, report.to) {
-        (Some(from), Some(to)) => say!("{} calls from {from} to {to} decided again", report.calls),
+        (Some(from), Some(to)) => say!("{} from {from} to {to} decided again", counted(report.calls, "call")),
         _ => say!("no calls to decide again"),
     }
     let line = |count: u64, what: &str| say!("  {count:>9}  {what}");

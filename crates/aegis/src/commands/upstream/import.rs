@@ -1,342 +1,150 @@
-//! The configuration of desktop clients, read as servers of this node.
+//! `aegis upstream import`.
 
-use std::collections::BTreeMap;
+use aegis_core::{Violation, ViolationKind, config::McpServer, document, quantity::counted};
+use anyhow::bail;
+use serde_json::{Value, json};
 
-use aegis_core::{
-    Secret,
-    config::{
-        McpServer, SecretRef,
-        upstream::{HttpTransport, check_added, suggested_name},
-    },
-    redact,
+use super::{
+    address, ask, because,
+    client_file::{self, Imported},
+    grant, state, step,
 };
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use crate::{
+    backend::Backend,
+    cli::{Global, Import},
+    client::Answer,
+    commands::secret,
+    input,
+    output::{Ending, harmless, json_line, say, say_part, text},
+};
 
-/// What a client's file would become.
-#[derive(Debug, Default)]
-pub(super) struct Imported {
-    pub(super) servers: Vec<McpServer>,
-    /// Values that stood in the file in plain text, by the name they are to be stored under.
-    pub(super) secrets: BTreeMap<String, Secret>,
-    /// Servers that can't be taken over, and why.
-    pub(super) left_out: Vec<(String, String)>,
-    /// What a person has to know or do.
-    pub(super) remarks: Vec<String>,
-}
-
-/// An entry as clients write it. Members that only concern the client are left alone.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Entry {
-    command: Option<String>,
-    args: Vec<String>,
-    env: BTreeMap<String, Value>,
-    env_file: Option<String>,
-    cwd: Option<String>,
-    #[serde(alias = "serverUrl", alias = "httpUrl")]
-    url: Option<String>,
-    #[serde(rename = "type", alias = "transport")]
-    kind: Option<String>,
-    headers: BTreeMap<String, String>,
-    disabled: bool,
-}
-
-/// Where clients keep their servers: at the top, or below the settings of an editor.
-const PLACES: [&str; 5] = ["/mcpServers", "/servers", "/mcp/servers", "/mcp/mcpServers", "/mcp_servers"];
-
-pub(super) fn read(text: &str, only: &[String]) -> Result<Imported, String> {
-    let plain = without_comments(text);
-    let whole: Value = serde_json::from_str(&plain).map_err(|error| format!("it is no JSON: {error}"))?;
-    let found = PLACES.iter().find_map(|place| whole.pointer(place).and_then(Value::as_object));
-    let entries = found.ok_or(
-        "it has no `mcpServers` (and no `servers`, as VS Code writes it); for other files, use `aegis upstream add`",
-    )?;
-    if let Some(name) = only.iter().find(|name| !entries.contains_key(*name)) {
-        let known = entries.keys().map(String::as_str);
-        return Err(format!("it has no server `{name}`{}", aegis_core::nearest::suggestion(name, known)));
+pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Ending> {
+    let name = wanted.file.display().to_string();
+    let imported = match client_file::read(&input::text(&wanted.file)?, &wanted.only) {
+        Ok(imported) => imported,
+        Err(reason) => bail!("{name} can't be taken over: {reason}"),
+    };
+    if !wanted.write {
+        preview(global, wanted, &imported);
+        return Ok(if imported.servers.is_empty() { Ending::Failed } else { Ending::Done });
     }
-    let mut imported = Imported::default();
-    for (name, entry) in entries.iter().filter(|(name, _)| only.is_empty() || only.contains(name)) {
-        if let Err(reason) = imported.take(name, entry) {
-            imported.left_out.push((name.clone(), reason));
-        }
-    }
-    Ok(imported)
+    ask(global, async |node| write(global, node, wanted, &imported).await).await
 }
 
-impl Imported {
-    fn take(&mut self, given: &str, entry: &Value) -> Result<(), String> {
-        let entry: Entry = serde_json::from_value(entry.clone())
-            .map_err(|error| format!("its entry can't be read: {error}"))?;
-        if is_this_node(&entry) {
-            return Err("it is aegis itself".to_owned());
-        }
-        let name = usable_name(given);
-        let mut server = McpServer::named(&name);
-        let mut secrets = BTreeMap::new();
-        let mut remarks = Vec::new();
-        server.enabled = !entry.disabled;
-        match (&entry.command, &entry.url) {
-            (Some(command), _) => {
-                server.executable = Some(command.clone());
-                server.args.clone_from(&entry.args);
-                server.working_directory.clone_from(&entry.cwd);
-                for (variable, value) in &entry.env {
-                    let value = as_text(value);
-                    match settled(&name, variable, &value) {
-                        Settled::Plain => drop(server.environment.insert(variable.clone(), value)),
-                        Settled::Reference(reference) => {
-                            drop(server.credentials.insert(variable.clone(), reference));
-                        }
-                        Settled::Secret(stored) => {
-                            server.credentials.insert(variable.clone(), SecretRef::Stored(stored.clone()));
-                            secrets.insert(stored, Secret::new(value));
-                        }
-                        Settled::Asked(stored) => {
-                            remarks.push(format!(
-                                "the client asks for {variable}: run `aegis secret set {stored}`"
-                            ));
-                            server.credentials.insert(variable.clone(), SecretRef::Stored(stored));
-                        }
-                    }
-                }
-                if let Some(argument) = entry.args.iter().find(|argument| argument.contains("${")) {
-                    remarks.push(format!(
-                        "`{argument}` is filled in by the client; here it is passed on as it stands: write what is meant"
-                    ));
-                }
-                if let Some(file) = &entry.env_file {
-                    remarks
-                        .push(format!("the variables of {file} are not taken over: set them for the server"));
-                }
-            }
-            (None, Some(url)) => {
-                server.url = Some(url.clone());
-                if entry.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("sse")) {
-                    server.transport = HttpTransport::Sse;
-                }
-                for (header, value) in &entry.headers {
-                    match settled(&name, header, value) {
-                        Settled::Plain => drop(server.headers.insert(header.clone(), value.clone())),
-                        Settled::Reference(reference) => {
-                            drop(server.credentials.insert(header.clone(), reference));
-                        }
-                        Settled::Secret(stored) => {
-                            server.credentials.insert(header.clone(), SecretRef::Stored(stored.clone()));
-                            secrets.insert(stored, Secret::new(value.as_str()));
-                        }
-                        Settled::Asked(stored) => {
-                            remarks.push(format!(
-                                "the header {header} is put together by the client: run `aegis secret set {stored}` with \
-                                 its whole value"
-                            ));
-                            server.credentials.insert(header.clone(), SecretRef::Stored(stored));
-                        }
-                    }
-                }
-            }
-            (None, None) => return Err("it has neither a `command` nor a `url`".to_owned()),
-        }
-        if !redact::secret_arguments(&server.args).is_empty() {
-            return Err("an argument looks like a secret, and everybody on this machine can read arguments: if the server \
-                        takes it as a variable too, use `aegis upstream add` with --credential"
-                .to_owned());
-        }
-        check_added(&self.servers, &server)?;
-        if name != given {
-            remarks.push(format!("`{given}` is called `{name}` here"));
-        }
-        self.remarks.extend(remarks.into_iter().map(|remark| format!("{name}: {remark}")));
-        self.secrets.extend(secrets);
-        self.servers.push(server);
-        Ok(())
+fn preview(global: &Global, wanted: &Import, imported: &Imported) {
+    let secrets: Vec<&String> = imported.secrets.keys().collect();
+    if global.json {
+        json_line(&json!({"written": false, "mcp_servers": imported.servers, "secrets": secrets,
+            "left_out": left_out(imported), "remarks": imported.remarks}));
+        return;
+    }
+    if !imported.servers.is_empty() {
+        let servers = serde_json::to_value(&imported.servers).unwrap_or_default();
+        say_part!("{}", document::to_yaml(&json!({"mcp_servers": servers})));
+    }
+    for name in &secrets {
+        eprintln!("secret: {name} goes to the secret store");
+    }
+    tell(imported);
+    eprintln!("nothing was changed; --write adds {}", counted(imported.servers.len(), "server"));
+    if wanted.grant.is_none() {
+        eprintln!("with --grant CONTEXT, agents of that security context may use them");
     }
 }
 
-enum Settled {
-    Plain,
-    Reference(SecretRef),
-    /// To be stored under this name.
-    Secret(String),
-    /// Only a person knows the value.
-    Asked(String),
+fn left_out(imported: &Imported) -> Vec<Value> {
+    imported.left_out.iter().map(|(name, reason)| json!({"name": name, "reason": reason})).collect()
 }
 
-fn settled(server: &str, name: &str, value: &str) -> Settled {
-    let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-    if let Some(inside) = whole.filter(|inside| !inside.contains("${")) {
-        let variable = inside.strip_prefix("env:").unwrap_or(inside);
-        if let Some(input) = inside.strip_prefix("input:") {
-            return Settled::Asked(suggested_name(server, input));
+fn tell(imported: &Imported) {
+    for (name, reason) in &imported.left_out {
+        eprintln!("left out: {}: {}", harmless(name), harmless(reason));
+    }
+    for remark in &imported.remarks {
+        eprintln!("note: {}", harmless(remark));
+    }
+}
+
+/// What is there as it should be stays; what differs is brought to what the file says.
+async fn write(
+    global: &Global,
+    node: &Backend,
+    wanted: &Import,
+    imported: &Imported,
+) -> anyhow::Result<Ending> {
+    let mut ended = Ending::Done;
+    let mut note = |(ending, told): (Ending, Value)| {
+        if ending != Ending::Done {
+            ended = ending;
         }
-        let is_name =
-            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if is_name(variable) {
-            return Settled::Reference(SecretRef::Env(variable.to_owned()));
+        (ending == Ending::Done, told)
+    };
+    let named = |name: &str, mut told: Value| {
+        told["name"] = name.into();
+        told
+    };
+    // First what servers need to start.
+    let mut secrets = Vec::new();
+    for (name, secret) in &imported.secrets {
+        let (_, told) = note(store(global, node, name, secret.expose()).await?);
+        secrets.push(named(name, told));
+    }
+    let (mut there, mut servers) = (Vec::new(), Vec::new());
+    for server in &imported.servers {
+        let (is_there, told) = note(put(global, node, server).await?);
+        servers.push(named(&server.name, told));
+        if is_there {
+            there.push(server.clone());
         }
     }
-    if value.contains("${") {
-        return Settled::Asked(suggested_name(server, name));
+    let mut granted = Value::Null;
+    if let Some(context) = &wanted.grant
+        && !there.is_empty()
+    {
+        let answer = grant::give(node, context, &there).await?;
+        (_, granted) = note(step(global, answer, |found| grant::tell(context, &there, found)));
     }
-    if redact::looks_secret(name, value) {
-        Settled::Secret(suggested_name(server, name))
+    if global.json {
+        json_line(&json!({"written": true, "mcp_servers": servers, "secrets": secrets, "granted": granted,
+            "left_out": left_out(imported), "remarks": imported.remarks}));
     } else {
-        Settled::Plain
-    }
-}
-
-/// A client that already speaks to aegis would have it speak to itself.
-fn is_this_node(entry: &Entry) -> bool {
-    let program = entry.command.as_deref().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    program == "aegis" && entry.args.first().is_some_and(|first| first == "mcp")
-}
-
-fn usable_name(given: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
-    let name: String = given.chars().map(plain).take(63).collect();
-    let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned();
-    if name.is_empty() { "server".to_owned() } else { name }
-}
-
-fn as_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Editors take comments and commas before a closing bracket in their JSON.
-fn without_comments(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    let mut in_string = false;
-    while let Some(c) = rest.next() {
-        match c {
-            '\\' if in_string => {
-                kept.push(c);
-                kept.extend(rest.next());
-            }
-            '"' => {
-                in_string = !in_string;
-                kept.push(c);
-            }
-            '/' if !in_string && rest.peek() == Some(&'/') => {
-                while rest.peek().is_some_and(|c| *c != '\n') {
-                    rest.next();
-                }
-            }
-            '/' if !in_string && rest.peek() == Some(&'*') => {
-                rest.next();
-                let mut last = ' ';
-                for c in rest.by_ref() {
-                    if last == '*' && c == '/' {
-                        break;
-                    }
-                    last = c;
-                }
-            }
-            ']' | '}' if !in_string => {
-                let end = kept.trim_end().len();
-                if kept[..end].ends_with(',') {
-                    kept.truncate(end - 1);
-                }
-                kept.push(c);
-            }
-            _ => kept.push(c),
+        tell(imported);
+        if !there.is_empty() {
+            let context = wanted.grant.as_deref().unwrap_or("CONTEXT");
+            eprintln!(
+                "next: in the client, put one server in the place of these: \
+                 {{\"command\": \"aegis\", \"args\": [\"mcp\", \"--context\", \"{context}\"]}}"
+            );
         }
     }
-    kept
+    Ok(if ended == Ending::Done && !imported.left_out.is_empty() { Ending::Failed } else { ended })
 }
 
-/// A context that lets its users call these servers' tools, made from the one there is.
-pub(super) fn granted(context: Option<&Value>, name: &str, servers: &[McpServer]) -> Value {
-    let mut context = context.cloned().unwrap_or_else(|| {
-        let mut fresh = Map::new();
-        fresh.insert("name".into(), name.into());
-        fresh.insert("description".into(), "Tools of MCP servers behind this node".into());
-        Value::Object(fresh)
-    });
-    let mut capabilities = context["capabilities"].as_array().cloned().unwrap_or_default();
-    for pattern in servers.iter().flat_map(McpServer::claims).map(|pattern| pattern.to_string()) {
-        if !capabilities.iter().any(|known| known["tool_pattern"] == *pattern) {
-            capabilities.push(serde_json::json!({"tool_pattern": pattern}));
-        }
+async fn store(global: &Global, node: &Backend, name: &str, value: &str) -> anyhow::Result<(Ending, Value)> {
+    let is = |violation: &Violation, kind: ViolationKind| violation.kind == kind;
+    let set = node.post("/v1/secrets", &json!({"name": name, "value": value})).await?;
+    let Answer::Refused(conflict) = &set else {
+        return Ok(step(global, set, |_| say!("secret:{name} is stored")));
+    };
+    if !is(conflict, ViolationKind::Conflict) {
+        return Ok(step(global, set, |_| {}));
     }
-    context["capabilities"] = capabilities.into();
-    context
+    // There is one already. How long it is good for was said by somebody, and the file says nothing about it.
+    let renewed = json!({"value": value, "keep_expiry": true});
+    let answer = match node.put(&secret::address(name, None), &renewed).await? {
+        // It was refused for another reason.
+        Answer::Refused(unknown) if is(&unknown, ViolationKind::UnknownName) => set,
+        other => other,
+    };
+    Ok(step(global, answer, |found| {
+        let what = if found["changed"] == false { "unchanged" } else { "updated" };
+        say!("secret:{name} is {what}");
+    }))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn imported(text: &str) -> Imported {
-        read(text, &[]).unwrap()
-    }
-
-    #[test]
-    fn both_kinds_of_servers_are_taken_over_without_their_secrets() {
-        let found = imported(
-            r#"{
-                // as editors let people write it
-                "mcpServers": {
-                    "github": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"],
-                        "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_0123456789abcdefghij", "LOG": "https://x//y", "PORT": 80}},
-                    "My search!": {"type": "http", "url": "https://mcp.example.org/mcp",
-                        "headers": {"Authorization": "Bearer 0123456789abcdef", "X-Region": "eu"}},
-                    "old": {"type": "sse", "url": "http://127.0.0.1:9/sse", "disabled": true},
-                    "from-env": {"command": "x", "env": {"A_TOKEN": "${A_TOKEN}", "B": "${env:HOME_B}"}},
-                    "asked": {"command": "x", "env": {"KEY": "${input:api-key}"}}, /* VS Code */
-                },
-            }"#,
-        );
-        let server = |name: &str| found.servers.iter().find(|server| server.name == name).unwrap();
-        assert_eq!(found.left_out, []);
-        let github = server("github");
-        assert_eq!(
-            github.credentials["GITHUB_PERSONAL_ACCESS_TOKEN"].to_string(),
-            "secret:github/github-personal-access-token"
-        );
-        assert_eq!(github.environment["LOG"], "https://x//y");
-        assert_eq!(github.environment["PORT"], "80");
-        let search = server("My-search");
-        assert_eq!(search.credentials["Authorization"].to_string(), "secret:my-search/authorization");
-        assert_eq!(search.headers["X-Region"], "eu");
-        assert_eq!((server("old").transport, server("old").enabled), (HttpTransport::Sse, false));
-        assert_eq!(server("from-env").credentials["A_TOKEN"].to_string(), "env:A_TOKEN");
-        assert_eq!(server("from-env").credentials["B"].to_string(), "env:HOME_B");
-        assert_eq!(server("asked").credentials["KEY"].to_string(), "secret:asked/api-key");
-        assert_eq!(found.secrets.len(), 2);
-        assert_eq!(found.secrets["my-search/authorization"].expose(), "Bearer 0123456789abcdef");
-        assert!(found.remarks.iter().any(|remark| remark.contains("aegis secret set asked/api-key")));
-        let shown = format!("{found:?}");
-        assert!(!shown.contains("ghp_0123456789") && !shown.contains("0123456789abcdef"), "{shown}");
-    }
-
-    #[test]
-    fn what_cannot_be_taken_over_is_told() {
-        let found = imported(
-            r#"{"servers": {
-                "aegis": {"command": "/usr/local/bin/aegis", "args": ["mcp", "--context", "workspace"]},
-                "nothing": {},
-                "fs": {"command": "x"},
-                "secretive": {"command": "x", "args": ["--api-key", "0123456789abcdef"]},
-                "good": {"command": "x"},
-                "good!": {"command": "y"}}}"#,
-        );
-        let reasons: Vec<&str> = found.left_out.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(reasons, ["aegis", "nothing", "fs", "secretive", "good!"]);
-        assert!(!format!("{found:?}").contains("0123456789abcdef"));
-        assert_eq!(found.servers.len(), 1);
-        for bad in ["", "[]", "{}", r#"{"mcpServers": 1}"#] {
-            assert!(read(bad, &[]).is_err(), "{bad}");
-        }
-        assert!(read(r#"{"mcpServers": {"one": {"command": "x"}}}"#, &["two".into()]).is_err());
-    }
-
-    #[test]
-    fn a_context_is_extended_once() {
-        let servers = imported(r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#).servers;
-        let made = granted(None, "desktop", &servers);
-        assert_eq!(made["capabilities"].as_array().unwrap().len(), 2);
-        assert_eq!(granted(Some(&made), "desktop", &servers), made);
-    }
+async fn put(global: &Global, node: &Backend, server: &McpServer) -> anyhow::Result<(Ending, Value)> {
+    let answer = node.patient_put(&address(&server.name, ""), &serde_json::to_value(server)?).await?;
+    Ok(step(global, answer, |found| {
+        say!("{} is {} and {}{}", text(&found["name"]), text(&found["change"]), state(found), because(found));
+    }))
 }

@@ -324,16 +324,10 @@ impl One<'_> {
 
     fn sandbox(&mut self) {
         let Some(sandbox) = &self.server.sandbox else { return };
-        for (index, mount) in sandbox.mounts.iter().enumerate() {
-            let index = index.to_string();
-            for (member, path) in [("host", mount.host.as_str()), ("inside", mount.inside())] {
-                if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
-                    self.wrong(
-                        &["sandbox", "mounts", &index, member],
-                        "write the whole path, from the root, without ..",
-                    );
-                }
-            }
+        for (place, message) in sandbox.check() {
+            let place: Vec<&str> =
+                std::iter::once("sandbox").chain(place.iter().map(String::as_str)).collect();
+            self.wrong(&place, message);
         }
     }
 

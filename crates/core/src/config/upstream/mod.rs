@@ -1,7 +1,9 @@
 //! MCP servers that the node stands in front of.
 
 mod check;
+mod limits;
 mod oauth;
+mod sandbox;
 
 use std::collections::BTreeMap;
 
@@ -10,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use check::check;
 pub use check::{check_added, parse, suggested_name};
+pub use limits::{HealthCheck, HealthMethod, RestartConfig, ServerLimits};
 pub use oauth::{ClientAuthentication, Grant, OauthConfig, SubjectToken};
+pub use sandbox::{MountSource, ResourceLimits, ServerMount, ServerSandbox};
 
-use super::{AccessMode, SecretRef, ToolPattern};
+use super::{SecretRef, ToolPattern};
 use crate::{
-    domain::DomainPattern,
     label::TrustClass,
-    quantity::{Size, Span},
     tool::{ApprovalRule, Mutability},
 };
 
@@ -44,14 +46,14 @@ pub struct McpServer {
     /// Its arguments. Everybody on this machine can read them: secrets go to `credentials`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The directory it starts in; an empty one of its own when left out.
+    /// The directory it starts in, as seen inside where it runs in a sandbox; an empty one of its own when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
     /// Variables that are no secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Variables of the node's own environment that it gets besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL,
-    /// TZ and TMPDIR.
+    /// TZ and TMPDIR; in a sandbox the only ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inherit_environment: Vec<String>,
     /// The address of a server that speaks HTTP.
@@ -248,144 +250,6 @@ impl From<ToolApproval> for ApprovalRule {
     }
 }
 
-/// How it is found out whether a server still works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct HealthCheck {
-    #[schemars(range(min = 1, max = 86_400))]
-    pub interval_seconds: u32,
-    #[schemars(range(min = 1, max = 600))]
-    pub timeout_seconds: u32,
-    pub method: HealthMethod,
-}
-
-impl Default for HealthCheck {
-    fn default() -> Self {
-        Self { interval_seconds: 60, timeout_seconds: 5, method: HealthMethod::ToolsList }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum HealthMethod {
-    /// Also finds out whether definitions have changed.
-    #[default]
-    #[serde(rename = "tools/list")]
-    ToolsList,
-    #[serde(rename = "ping")]
-    Ping,
-}
-
-/// What happens when a server ends or can't be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RestartConfig {
-    /// The wait before the first new start; it doubles with each.
-    pub backoff: Span,
-    /// The longest wait.
-    pub max_backoff: Span,
-    /// Failures in a row after which no more starts are tried until `pause` is over.
-    #[schemars(range(min = 1, max = 1000))]
-    pub max_failures: u32,
-    /// How long.
-    pub pause: Span,
-}
-
-impl Default for RestartConfig {
-    fn default() -> Self {
-        Self {
-            backoff: Span(std::time::Duration::from_millis(500)),
-            max_backoff: Span::seconds(30),
-            max_failures: 5,
-            pause: Span::seconds(60),
-        }
-    }
-}
-
-/// Bounds on what one server may take or give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServerLimits {
-    /// How long it may take until it has answered `initialize` and listed what it has.
-    pub start_timeout: Span,
-    /// The longest a call may take; `spec.limits.call_timeout` holds as well.
-    pub call_timeout: Span,
-    /// Calls in work at once, on one connection.
-    #[schemars(range(min = 1, max = 65_536))]
-    pub max_concurrent_calls: u32,
-    /// The largest message it may send.
-    pub max_message: Size,
-    /// The most tools it may offer; as many resources, templates and prompts.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub max_tools: u32,
-    /// The largest definition of a tool, with its schemas.
-    pub max_definition: Size,
-    /// Connections, where each principal has its own.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub max_connections: u32,
-    /// How long a principal's connection may be idle before it is closed.
-    pub idle_timeout: Span,
-}
-
-impl Default for ServerLimits {
-    fn default() -> Self {
-        Self {
-            start_timeout: Span::seconds(30),
-            call_timeout: Span::seconds(300),
-            max_concurrent_calls: 1024,
-            max_message: Size(16 << 20),
-            max_tools: 1000,
-            max_definition: Size(256 << 10),
-            max_connections: 64,
-            idle_timeout: Span::seconds(600),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResourceLimits {
-    #[schemars(range(min = 10, max = 1_000_000))]
-    pub cpu_millicores: u32,
-    #[schemars(range(min = 16, max = 16_777_216))]
-    pub memory_mb: u32,
-    #[schemars(range(min = 1, max = 100_000))]
-    pub processes: u32,
-}
-
-impl Default for ResourceLimits {
-    fn default() -> Self {
-        Self { cpu_millicores: 1000, memory_mb: 512, processes: 256 }
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServerSandbox {
-    /// Directories and files of this machine that it sees.
-    pub mounts: Vec<ServerMount>,
-    /// Domains it may reach: `api.github.com`, `*.example.org`. With none, it has no network.
-    #[schemars(with = "Vec<String>")]
-    pub egress: Vec<DomainPattern>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ServerMount {
-    /// The place on this machine.
-    pub host: String,
-    /// The place inside; the same when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inside: Option<String>,
-    #[serde(default = "read_only")]
-    pub access: AccessMode,
-}
-
-impl ServerMount {
-    pub fn inside(&self) -> &str {
-        self.inside.as_deref().unwrap_or(&self.host)
-    }
-}
-
 /// How a server is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach<'a> {
@@ -492,6 +356,7 @@ impl McpServer {
         let said = self.tools.get(tool).and_then(|said| said.mutability).map(Mutability::from);
         match (said, annotated) {
             (Some(said), Some(annotated)) => said.max(annotated),
+            (None, Some(Mutability::ReadOnly)) => Mutability::SaidReadOnly,
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => Mutability::Destructive,
         }
@@ -535,10 +400,6 @@ fn is_yes(enabled: &bool) -> bool {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-fn read_only() -> AccessMode {
-    AccessMode::ReadOnly
 }
 
 #[cfg(test)]

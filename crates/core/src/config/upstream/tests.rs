@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::NodeConfig;
+use crate::config::{AccessMode, NodeConfig};
 
 fn config(servers: &str) -> Result<NodeConfig, Vec<String>> {
     let indented: String = servers.lines().map(|line| format!("    {line}\n")).collect();
@@ -70,7 +70,8 @@ fn an_annotation_is_a_default_that_an_operator_makes_stricter() {
     assert_eq!(server.mutability("a", None), Mutability::ReadOnly);
     assert_eq!(server.mutability("a", Some(Mutability::Destructive)), Mutability::Destructive);
     assert_eq!(server.mutability("b", Some(Mutability::ReadOnly)), Mutability::Destructive);
-    assert_eq!(server.mutability("c", Some(Mutability::ReadOnly)), Mutability::ReadOnly);
+    assert_eq!(server.mutability("c", Some(Mutability::ReadOnly)), Mutability::SaidReadOnly);
+    assert_eq!(server.mutability("a", Some(Mutability::ReadOnly)), Mutability::ReadOnly);
     assert_eq!(server.mutability("c", None), Mutability::Destructive);
     assert_eq!(server.trust_class("c"), TrustClass::ExternalUntrusted);
 }
@@ -192,4 +193,42 @@ fn servers_of_their_own_are_checked_as_in_a_configuration() {
     check_added(&there, &added).unwrap();
     added.namespace = Some("a".into());
     assert!(check_added(&there, &added).unwrap_err().contains("both claim `a.*`"));
+}
+
+#[test]
+fn a_sandbox_shows_what_is_named() {
+    let server = one(
+        "name: a, executable: x, sandbox: {mounts: [{host: /srv/a}, {volume: /workspace, inside: /w, access: read-write}], \
+         egress: ['*.example.org'], image: tools}",
+    );
+    let sandbox = server.sandbox.as_ref().unwrap();
+    assert_eq!(sandbox.mounts[0].source(), Some(MountSource::Host("/srv/a")));
+    assert_eq!((sandbox.mounts[0].inside(), sandbox.mounts[0].access), ("/srv/a", AccessMode::ReadOnly));
+    assert_eq!(sandbox.mounts[1].source(), Some(MountSource::Volume("/workspace")));
+    assert_eq!((sandbox.mounts[1].inside(), sandbox.mounts[1].access), ("/w", AccessMode::ReadWrite));
+    let again: McpServer = serde_json::from_value(serde_json::to_value(&server).unwrap()).unwrap();
+    assert_eq!(again, server);
+    let nothing = one("name: a, executable: x, sandbox: {}").sandbox.unwrap();
+    assert!(nothing.mounts.is_empty() && nothing.egress.is_empty());
+}
+
+#[test]
+fn a_sandbox_is_whole_or_refused() {
+    for (mounts, told) in [
+        ("[{access: read-only}]", "what is mounted"),
+        ("[{host: /a, volume: /b}]", "what is mounted"),
+        ("[{host: a}]", "whole path"),
+        ("[{host: /a/../b}]", "whole path"),
+        ("[{host: /}]", "whole path"),
+        ("[{host: /a, inside: b}]", "whole path"),
+        ("[{host: /a, inside: /x}, {volume: /b, inside: /x}]", "same place inside"),
+        ("[{host: /a}, {host: /a}]", "same place inside"),
+        ("[{host: /a}, {host: /b, inside: /a/}]", "same place inside"),
+    ] {
+        let found = mistake(&format!("- {{name: a, executable: x, sandbox: {{mounts: {mounts}}}}}"));
+        assert!(found.contains(told), "{mounts}: {found}");
+    }
+    assert!(mistake("- {name: a, url: https://x, sandbox: {}}").contains("for programs"));
+    let image = "- {name: a, executable: x, sandbox: {image: --privileged}}";
+    assert!(mistake(image).contains("registry/name:tag"));
 }

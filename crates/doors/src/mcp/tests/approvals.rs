@@ -143,7 +143,7 @@ async fn a_pipe_carries_questions_and_withdrawals() {
     to.write_all(format!("{accept}\n").as_bytes()).await.unwrap();
     let filter = aegis_plane::approvals::ApprovalFilter { limit: 10, ..Default::default() };
     let waiting = harness.doors.plane.approvals().list(&filter).await.unwrap();
-    harness.approve(&json!(waiting[0].id)).await;
+    harness.approve(&json!(waiting.approvals[0].id)).await;
     let answer = hear().await;
     assert_eq!(answer["result"]["content"][0]["text"], "HI", "{answer}");
 
@@ -154,7 +154,7 @@ async fn a_pipe_carries_questions_and_withdrawals() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
     to.write_all(format!("{cancel}\n").as_bytes()).await.unwrap();
     let waiting = harness.doors.plane.approvals().list(&filter).await.unwrap();
-    let id = json!(waiting[0].id);
+    let id = json!(waiting.approvals[0].id);
     while harness.state(&id).await == ApprovalState::Pending {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }

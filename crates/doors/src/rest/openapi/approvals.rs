@@ -18,15 +18,20 @@ pub(super) fn paths() -> Value {
             "parameters": [
                 query("state", "pending, approved, rejected, expired, cancelled, executed or failed"),
                 query("limit", "at most 1000"),
+                query("after", "`next` of the page before"),
             ],
-            "responses": {"200": ok("total and approvals, newest first, without results"), "default": refusal}}},
+            "responses": {"200": ok("total and approvals, newest first, without results and with long arguments cut; next, if there are more"),
+                "default": refusal}}},
         "/v1/approvals/{id}": {"parameters": id, "get": {
-            "summary": "One request; to whoever asked, with the result",
+            "summary": "One request, with all its arguments while it is open; to whoever asked, with the result",
+            "description": "With `wait` and `Accept: text/event-stream`, whoever asked is answered as a stream: `progress` events with what the call says, and one last `answer` event, which holds `status` and `body`.",
             "parameters": [query("wait", "hold the answer until it has ended, at most so long: 30s, or 60s at most")],
             "responses": {"200": ok("the request"), "404": ok("there is none that you could see"),
                 "default": refusal}}},
         "/v1/approvals/{id}/approve": {"parameters": id, "post": {
-            "summary": "Agree: exactly that call runs, once (approvers; never who asked)", "responses": decided}},
+            "summary": "Agree: exactly that call runs, once (approvers; never who asked)",
+            "parameters": [query("wait", "hold the answer until the call has ended, at most so long: 30s, or 60s at most")],
+            "responses": decided}},
         "/v1/approvals/{id}/reject": {"parameters": id, "post": {
             "summary": "Refuse; whoever asked receives the reason (approvers; never who asked)",
             "requestBody": {"content": {"application/json": {"schema": {"type": "object",
@@ -36,8 +41,9 @@ pub(super) fn paths() -> Value {
         "/v1/approvals/{id}/cancel": {"parameters": id, "post": {
             "summary": "Take a request of your own back, while nobody has decided", "responses": decided}},
         "/v1/approvals/always": {
-            "get": {"summary": "Standing approvals (approvers)", "parameters": [query("limit", "at most 1000")],
-                "responses": {"200": ok("total and standing, newest first"), "default": refusal}},
+            "get": {"summary": "Standing approvals (approvers)", "parameters": [
+                query("all", "true: those that are over or revoked, too"), query("limit", "at most 1000")],
+                "responses": {"200": ok("total and standing, newest first, each with what it covers in words"), "default": refusal}},
             "post": {"summary": "Let calls like this run without asking, for a while (approvers; not for oneself)",
                 "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewStanding"}}}},
                 "responses": {"201": ok("the standing approval"), "default": refusal}}},
@@ -51,11 +57,18 @@ pub(super) fn components() -> Value {
     json!({"schemas": {"NewStanding": {
         "type": "object",
         "required": ["tool", "user"],
+        "oneOf": [
+            {"required": ["arguments"]},
+            {"required": ["any_arguments"], "properties": {"any_arguments": {"const": true}}},
+        ],
         "additionalProperties": false,
         "properties": {
             "tool": {"type": "string"},
             "arguments": {"type": "object", "description":
-                "argument to pattern: a value, {equals}, {prefix} or {glob}; those that are not named may be anything"},
+                "argument to pattern: a value, {equals}, {prefix} or {glob}"},
+            "only_named": {"type": "boolean", "default": false,
+                "description": "beside `arguments`: those that are not named must be absent; else they may be anything"},
+            "any_arguments": {"type": "boolean", "description": "instead of a pattern: every call of the tool"},
             "user": {"type": "string"},
             "tenant": {"type": "string"},
             "until": {"type": "string", "format": "date-time", "description": "8 hours from now if left out"},

@@ -22,11 +22,14 @@ pub(super) fn paths() -> Value {
         "/v1/upstreams/{name}": {"parameters": name,
             "get": {"summary": "One server: configuration, state, tools (operators)",
                 "responses": {"200": ok("the server"), "404": ok("there is none"), "default": refusal}},
+            "put": {"summary": "Add a server, or put it in the place of the added one (operators)", "requestBody": server,
+                "responses": {"200": ok("the server, and whether it was added, updated or unchanged"),
+                    "409": ok("the configuration file defines it"), "default": refusal}},
             "delete": {"summary": "End an added server and forget it (operators)",
                 "responses": {"200": ok("removed"), "409": ok("the configuration file defines it"), "default": refusal}}},
         "/v1/upstreams/{name}/restart": {"parameters": name, "post": {
             "summary": "Start a server anew, with its credentials read again (operators)",
-            "responses": {"200": ok("the server"), "default": refusal}}},
+            "responses": {"200": ok("the server, once it runs or has failed to start"), "default": refusal}}},
         "/v1/upstreams/{name}/test": {"parameters": name, "post": {
             "summary": "Connect to a server for a look (operators)",
             "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},
@@ -38,10 +41,10 @@ pub(super) fn paths() -> Value {
             "parameters": [query("limit", "at most 10000 lines")],
             "responses": {"200": ok("lines, the oldest first"), "default": refusal}}},
         "/v1/upstreams/{name}/diff": {"parameters": name, "get": {
-            "summary": "Definitions of tools that wait for a decision, against those that were accepted (operators)",
+            "summary": "Definitions of tools that wait for a decision or were rejected, against those that were accepted (operators)",
             "responses": {"200": ok("total and proposals"), "default": refusal}}},
         "/v1/upstreams/{name}/accept": {"parameters": name, "post": {
-            "summary": "Accept what waits: all, or the named tools (operators)", "requestBody": decision,
+            "summary": "Accept what waits, or the named tools, also after they were rejected (operators)", "requestBody": decision,
             "responses": {"200": ok("what was decided"), "409": ok("nothing waits"), "default": refusal}}},
         "/v1/upstreams/{name}/reject": {"parameters": name, "post": {
             "summary": "Reject what waits: all, or the named tools (operators)", "requestBody": decision,

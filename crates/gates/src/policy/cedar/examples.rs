@@ -9,12 +9,14 @@
 //! ```
 //!
 //! `as` names the context and perhaps the tier, `by` the user, `in` the tenant, `through` the door, `having` a trust
-//! class that the session has read (or several, with commas), `at` the time. They may be left out.
+//! class that the session has read (or several, with commas), `reaching` a domain that a command is granted, `at` the time.
+//! They may be left out.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use aegis_core::{
     Caller, Door, Tier, Timestamp,
+    domain::DomainPattern,
     label::{Label, TrustClass},
     nearest::suggestion,
 };
@@ -61,6 +63,8 @@ pub struct Example {
     pub caller: Caller,
     /// What the session has read.
     pub labels: Vec<TrustClass>,
+    /// Whether a command is granted any domain.
+    pub egress: bool,
     pub at: Timestamp,
 }
 
@@ -94,6 +98,7 @@ impl Example {
                 pinned: None,
             },
             labels: Vec::new(),
+            egress: false,
             at: Timestamp::from_millis(WHEN),
         };
         let mut words = rest.split_whitespace();
@@ -132,6 +137,10 @@ impl Example {
                     );
                 }
             }
+            "reaching" => {
+                DomainPattern::parse(value).map_err(|error| error.to_string())?;
+                self.egress = true;
+            }
             "at" => {
                 self.at = Timestamp::parse(value)
                     .ok_or_else(|| format!("`{value}` is no time: write it as 2026-01-05T12:00:00Z"))?;
@@ -139,7 +148,7 @@ impl Example {
             _ => {
                 return Err(format!(
                     "`{word}` means nothing here{}",
-                    suggestion(word, ["as", "by", "in", "through", "having", "at"])
+                    suggestion(word, ["as", "by", "in", "through", "having", "reaching", "at"])
                 ));
             }
         }
@@ -170,10 +179,11 @@ impl Example {
             labels: &labels,
             arguments: &arguments,
             targets: &targets,
+            egress: self.egress,
             now: self.at,
             hidden: &[],
         };
-        let Some(ruling) = rules.judge(&tool.spec.name, &facts) else {
+        let Some(ruling) = rules.judge(&tool.spec, &facts) else {
             return Ok((ExampleVerdict::Allow, format!("no policy speaks of `{}`", tool.spec.name)));
         };
         Ok(match (&ruling.forbidden, ruling.asks.first()) {
@@ -277,7 +287,7 @@ mod tests {
     fn every_clause_is_read() {
         let example = Example::parse(
             "ask: fs.write {\"path\": \"a b\", \"content\": \"as } x\"} as deploy/system by ann in acme \
-             through seal having EXTERNAL_UNTRUSTED,USER_OWNED at 2026-02-01T09:00:00Z",
+             through seal having EXTERNAL_UNTRUSTED,USER_OWNED reaching example.org at 2026-02-01T09:00:00Z",
         )
         .unwrap();
         assert_eq!(example.expected, ExampleVerdict::Ask);
@@ -287,6 +297,7 @@ mod tests {
         assert_eq!((example.caller.user.as_str(), example.caller.tenant.as_str()), ("ann", "acme"));
         assert_eq!(example.caller.door, Door::Seal);
         assert_eq!(example.labels, [TrustClass::ExternalUntrusted, TrustClass::UserOwned]);
+        assert!(example.egress);
         assert_eq!(example.at.to_string(), "2026-02-01T09:00:00.000Z");
         assert!(Example::parse("allow: aegis.tools.list").unwrap().arguments.is_empty());
     }
@@ -305,6 +316,7 @@ mod tests {
             ("deny: fs.read {} having UNTRUSTED", "no trust class"),
             ("deny: fs.read {} through window", "no door"),
             ("deny: fs.read {} at noon", "no time"),
+            ("deny: cmd.run {} reaching a/b", "a/b"),
         ] {
             let error = Example::parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

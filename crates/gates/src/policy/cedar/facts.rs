@@ -30,6 +30,8 @@ pub(in crate::policy) struct Facts<'a> {
     pub(in crate::policy) labels: &'a Arc<SessionLabels>,
     pub(in crate::policy) arguments: &'a Map<String, Value>,
     pub(in crate::policy) targets: &'a Targets,
+    /// Whether what the call starts may reach other hosts.
+    pub(in crate::policy) egress: bool,
     pub(in crate::policy) now: Timestamp,
     /// Arguments whose values are not known, as in a record that holds them in part.
     pub(in crate::policy) hidden: &'a [&'a str],

@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use aegis_core::{Asker, Caller, config::LabelRules};
+use aegis_core::{Asker, Caller, ToolSpec, config::LabelRules, tool::Route};
 
 pub use examples::{Example, ExampleVerdict, Held};
 pub use problem::{Problem, RulesError};
@@ -31,6 +31,7 @@ pub use schema::{Schema, SchemaError};
 pub use source::{Source, list as list_sources};
 
 pub(in crate::policy) use facts::Facts;
+use schema::PolicedTool;
 use slice::{CompiledRule, Slice};
 
 use crate::policy::labels::SessionLabels;
@@ -42,6 +43,8 @@ pub const LABEL_RULES: &str = include_str!("label_rules.cedar");
 #[derive(Debug, Default)]
 pub struct Rules {
     slices: HashMap<String, Slice>,
+    /// For commands that reach nothing: what is said of sending is not said of them.
+    without_egress: HashMap<String, Slice>,
     /// The tools that the rules were held against; `None` when there are no rules at all.
     known: Option<HashSet<String>>,
     rules: Vec<Arc<Rule>>,
@@ -81,18 +84,29 @@ impl Rules {
     }
 
     fn sliced(compiled: &[Arc<CompiledRule>], schema: &Schema) -> Result<Self, RulesError> {
-        let mut slices = HashMap::new();
-        for tool in schema.tools() {
+        let (mut slices, mut without_egress) = (HashMap::new(), HashMap::new());
+        let add = |tool: &Arc<PolicedTool>, slices: &mut HashMap<String, Slice>| {
             let slice = Slice::of(tool, compiled)
                 .map_err(|error| RulesError::Rejected(vec![Problem::of_file("policies", error)]))?;
-            if let Some(slice) = slice {
-                slices.insert(tool.spec.name.to_string(), slice);
+            slices.extend(slice.map(|slice| (tool.spec.name.to_string(), slice)));
+            Ok::<_, RulesError>(())
+        };
+        for tool in schema.tools() {
+            add(tool, &mut slices)?;
+            if let Some(quiet) = tool.without_egress() {
+                add(&Arc::new(quiet), &mut without_egress)?;
             }
         }
         let rules = compiled.iter().map(|one| Arc::clone(&one.rule)).collect();
         let version = slice::version(compiled.iter().map(|one| one.rule.as_ref()));
         let known = schema.tools().map(|tool| tool.spec.name.to_string()).collect();
-        Ok(Self { slices, known: Some(known), rules, version, ..Self::none() })
+        Ok(Self { slices, without_egress, known: Some(known), rules, version, ..Self::none() })
+    }
+
+    fn slice(&self, tool: &ToolSpec, egress: bool) -> Option<&Slice> {
+        let quiet = tool.runs_programs() && tool.route != Route::Upstream && !egress;
+        let slices = if quiet { &self.without_egress } else { &self.slices };
+        slices.get(tool.name.as_ref())
     }
 
     /// Whether the rules were held against this tool. One that came after them is closed until they are read anew.
@@ -101,22 +115,23 @@ impl Rules {
     }
 
     /// What the rules say to a call; `None` when none of them can speak about the tool.
-    pub(in crate::policy) fn judge(&self, tool: &str, facts: &Facts<'_>) -> Option<Ruling> {
-        let slice = self.slices.get(tool)?;
+    pub(in crate::policy) fn judge(&self, tool: &ToolSpec, facts: &Facts<'_>) -> Option<Ruling> {
+        let slice = self.slice(tool, facts.egress)?;
         Some(match slice.findings(facts) {
-            Ok(findings) => Ruling::of(slice, tool, &findings),
-            Err(error) => Ruling::unstatable(slice, tool, &error.to_string()),
+            Ok(findings) => Ruling::of(slice, &tool.name, &findings),
+            Err(error) => Ruling::unstatable(slice, &tool.name, &error.to_string()),
         })
     }
 
     /// Whether the rules close the tool to this session whatever the arguments are.
     pub(in crate::policy) fn closes(
         &self,
-        tool: &str,
+        tool: &ToolSpec,
+        egress: bool,
         caller: &Caller,
         labels: impl FnOnce() -> Arc<SessionLabels>,
     ) -> bool {
-        let Some(slice) = self.slices.get(tool) else { return false };
+        let Some(slice) = self.slice(tool, egress) else { return false };
         let Ok(findings) = slice.fixed_findings(caller, &labels()) else { return true };
         let forbids = |place: &usize| {
             let rule = &slice.rules[*place];

@@ -71,13 +71,14 @@ impl Rule {
 pub(super) struct Compiled {
     pub(super) rule: Rule,
     pub(super) reads: Reads,
+    pub(super) action: ActionConstraint,
     /// The policy with the effect `permit`, whatever its own: matching is what Cedar is asked for, and what a match
     /// means is the rule's effect.
     pub(super) matcher: Policy,
 }
 
 /// Whether a policy with this scope can match any call of the tool.
-fn speaks_of(action: &ActionConstraint, tool: &PolicedTool) -> bool {
+pub(super) fn speaks_of(action: &ActionConstraint, tool: &PolicedTool) -> bool {
     let names = |uid: &EntityUid| tool.is_or_is_in(uid.id().unescaped());
     match action {
         ActionConstraint::Any => true,
@@ -262,7 +263,7 @@ fn compile(
         asker,
         reads_session: reads.session,
     };
-    Ok(Compiled { rule, reads, matcher })
+    Ok(Compiled { rule, reads, action, matcher })
 }
 
 /// The parser numbers the policies of a text in their order: `policy0`, `policy1`, …

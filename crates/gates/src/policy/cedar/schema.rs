@@ -3,7 +3,7 @@
 //! | in a policy | is |
 //! |---|---|
 //! | `principal` | `Caller::"tenant/user"` with `tenant`, `user`, `tier`, `tier_rank` (0 to 2), `context`, `door`, `credential` |
-//! | `action` | `Action::"fs.read"`; in the groups `read_only`, `mutating`, `destructive`, `sending` and its category |
+//! | `action` | `Action::"fs.read"`; in the groups `read_only`, `mutating`, `destructive`, `sending` and its category. A command is `sending` where domains are granted to it |
 //! | `resource` | `Tool::"fs.read"` with `name`, `category`, `route`, `mutability`, `tier` |
 //! | `context.arguments` | the checked arguments; paths and URLs in their one normal spelling |
 //! | `context.paths`, `.hosts`, `.programs` | everything the call touches, as sets |
@@ -30,7 +30,8 @@ pub(super) const CALLER: &str = "Caller";
 pub(super) const TOOL: &str = "Tool";
 const ACTION: &str = "Action";
 /// Groups that exist whatever tools there are.
-const GROUPS: [&str; 4] = ["read_only", "mutating", "destructive", "sending"];
+const GROUPS: [&str; 4] = ["read_only", "mutating", "destructive", SENDING];
+const SENDING: &str = "sending";
 
 /// What policies can speak about on this node.
 #[derive(Debug)]
@@ -184,18 +185,28 @@ impl Schema {
 impl PolicedTool {
     fn new(spec: &Arc<ToolSpec>) -> Self {
         let mutability: &[&str] = match spec.mutability {
-            Mutability::ReadOnly => &["read_only"],
+            Mutability::ReadOnly | Mutability::SaidReadOnly => &["read_only"],
             Mutability::Mutating => &["mutating"],
             Mutability::Destructive => &["mutating", "destructive"],
         };
         let mut groups: Vec<String> = mutability.iter().map(|group| (*group).to_owned()).collect();
-        if spec.route == Route::Upstream {
-            groups.push("sending".into());
+        if spec.route == Route::Upstream || spec.runs_programs() {
+            groups.push(SENDING.into());
         }
         if spec.category != spec.name && !groups.iter().any(|group| *group == spec.category) {
             groups.push(spec.category.to_string());
         }
         Self { groups, arguments: Members::of(&spec.input_schema), spec: Arc::clone(spec) }
+    }
+
+    /// The same tool in calls that reach nothing; `None` where all of its calls are alike.
+    pub(super) fn without_egress(&self) -> Option<Self> {
+        if !self.spec.runs_programs() || self.spec.route == Route::Upstream {
+            return None;
+        }
+        let groups = self.groups.iter().filter(|group| *group != SENDING).cloned().collect();
+        let arguments = Members::of(&self.spec.input_schema);
+        Some(Self { spec: Arc::clone(&self.spec), groups, arguments })
     }
 
     pub(super) fn action(&self) -> Option<EntityUid> {
@@ -213,7 +224,7 @@ impl PolicedTool {
 
     pub(super) fn attributes(&self) -> HashMap<String, String> {
         let mutability = match self.spec.mutability {
-            Mutability::ReadOnly => "read_only",
+            Mutability::ReadOnly | Mutability::SaidReadOnly => "read_only",
             Mutability::Mutating => "mutating",
             Mutability::Destructive => "destructive",
         };

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     facts::{CallerFacts, Facts, Stage, Unstatable},
-    rule::{Compiled, Rule},
+    rule::{Compiled, Rule, speaks_of},
     schema::PolicedTool,
 };
 use crate::policy::labels::SessionLabels;
@@ -64,8 +64,8 @@ impl Slice {
         tool: &Arc<PolicedTool>,
         compiled: &[Arc<CompiledRule>],
     ) -> Result<Option<Self>, String> {
-        let about: Vec<&Arc<CompiledRule>> =
-            compiled.iter().filter(|one| one.rule.tools.iter().any(|name| *name == tool.spec.name)).collect();
+        let speaks = |one: &&Arc<CompiledRule>| speaks_of(&one.compiled.action, tool);
+        let about: Vec<&Arc<CompiledRule>> = compiled.iter().filter(speaks).collect();
         if about.is_empty() {
             return Ok(None);
         }
@@ -200,6 +200,7 @@ fn argument_of(target: &Target) -> Option<&str> {
         | Target::Tree { argument }
         | Target::Patch { argument, .. }
         | Target::Url { argument }
+        | Target::Server { argument }
         | Target::Choice { argument, .. } => Some(argument),
         Target::Command { command, .. } => Some(command),
         Target::Host { .. } | Target::Program { .. } => None,

@@ -241,7 +241,7 @@ impl Modelled {
             Scope::Any => true,
             Scope::Tool(index) => *index == tool,
             Scope::Tools(indices) => indices.contains(&tool),
-            Scope::Group("read_only") => spec.mutability == Mutability::ReadOnly,
+            Scope::Group("read_only") => !spec.mutability.mutates(),
             Scope::Group("mutating") => spec.mutability.mutates(),
             Scope::Group("destructive") => spec.mutability == Mutability::Destructive,
             Scope::Group("sending") => spec.name == "web.fetch",
@@ -320,10 +320,11 @@ fn judged(rules: &Rules, call: &Call) -> Option<Ruling> {
         labels: &labels,
         arguments: &arguments,
         targets: &Targets::of(tool, &arguments).unwrap(),
+        egress: false,
         now: Timestamp::parse(now).unwrap(),
         hidden: &[],
     };
-    rules.judge(&tool.name, &facts)
+    rules.judge(tool, &facts)
 }
 
 proptest! {
@@ -378,7 +379,7 @@ fn only_so_many_answers_are_kept() {
     for number in 0..5000 {
         let mut who = caller("workspace");
         who.user = format!("user-{number}").as_str().into();
-        assert!(!rules.closes("fs.read", &who, || Arc::clone(&labels)));
+        assert!(!rules.closes(&tools()[0], false, &who, || Arc::clone(&labels)));
     }
-    assert!(rules.closes("fs.read", &caller("workspace"), || Arc::clone(&labels)));
+    assert!(rules.closes(&tools()[0], false, &caller("workspace"), || Arc::clone(&labels)));
 }

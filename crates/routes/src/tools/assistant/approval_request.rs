@@ -139,7 +139,14 @@ impl Tool for ApprovalRequest {
 }
 
 fn output(approval: Approval, asked: String) -> Output {
-    let summary = approval.arguments.get("summary").and_then(Value::as_str).map_or(asked, str::to_owned);
+    let summary = match approval.arguments.get("summary") {
+        Some(Value::String(text)) => text.clone(),
+        // Of a long one, only its beginning is kept once the request is over.
+        Some(Value::Object(cut)) => {
+            cut.get("preview").and_then(Value::as_str).map_or(asked, |text| format!("{text}…"))
+        }
+        _ => asked,
+    };
     Output {
         state: State::of(approval.state),
         request_state: approval.state,

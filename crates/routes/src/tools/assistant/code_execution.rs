@@ -116,7 +116,7 @@ impl Tool for CodeExecution {
                 Violation::new(
                     ViolationKind::InvalidArguments,
                     format!(
-                        "Invalid tool arguments: field 'packages': nothing can be installed for tool '{}'",
+                        "Invalid tool arguments: field 'packages' can't be used for tool '{}': nothing can be installed",
                         run.permit.tool()
                     ),
                 )

@@ -153,7 +153,7 @@ pub(crate) fn milliseconds(took: Duration) -> u64 {
 pub(crate) fn unreadable(run: &Run<'_>, error: &dyn std::fmt::Display) -> Failure {
     run.refuse(Violation::new(
         ViolationKind::InvalidArguments,
-        format!("Invalid tool arguments: {error} for tool '{}'", run.permit.tool()),
+        format!("Invalid tool arguments: they can't be used for tool '{}': {error}", run.permit.tool()),
     ))
 }
 

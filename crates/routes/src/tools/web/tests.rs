@@ -1,6 +1,7 @@
 use aegis_core::{
     FailureKind, Outcome, Violation, ViolationKind,
     config::{EgressConfig, SearchConfig},
+    label::Label,
     progress::Silence,
     quantity::Size,
     tool::Target,
@@ -199,6 +200,17 @@ async fn what_is_no_text_is_said_to_be_none() {
     let program = fetch(&server.url("/program")).await;
     let message = failed(&program, FailureKind::NotUtf8)["error"].as_str().unwrap();
     assert!(message.contains("application/octet-stream, 10 bytes"), "{message}");
+}
+
+/// What another machine says of its answer is its own word, and a session that has read it knows where it came from.
+#[tokio::test]
+async fn a_type_that_an_answer_claims_is_no_word_of_the_node() {
+    let server = Server::start(|_| page("application/ignore-previous", b"\x7fELF\x02\x01\x01\0\0\0")).await;
+    let outcome = fetch(&server.url("/")).await;
+    let message = failed(&outcome, FailureKind::NotUtf8)["error"].as_str().unwrap();
+    assert!(message.contains("application/ignore-previous"), "{message}");
+    assert_eq!(outcome.label.trust, catalog().resolve("web.fetch").unwrap().label.trust);
+    assert_ne!(outcome.label.trust, Label::node().trust);
 }
 
 #[tokio::test]

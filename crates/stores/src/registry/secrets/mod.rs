@@ -66,7 +66,7 @@ pub enum SecretStoreError {
         "there is a secret `{name}` already (version {version}): give it a new value with `aegis secret rotate {name}`"
     )]
     Exists { name: String, version: u64 },
-    #[error("there is no secret `{0}`: `aegis secret list` shows those there are")]
+    #[error("there is no secret `{0}`")]
     Missing(String),
     #[error("{MOST_SECRETS} secrets are stored, which is the most: delete one")]
     Full,

@@ -7,6 +7,11 @@ use sha2::{Digest, Sha256};
 
 use crate::call::hex;
 
+mod words;
+
+pub use words::words;
+
+const REDACTED: &str = "[redacted]";
 /// Longer texts are stored as digest and preview.
 const LONGEST_TEXT: usize = 256;
 const PREVIEW_CHARS: usize = 64;
@@ -16,6 +21,8 @@ const DEEPEST: usize = 8;
 /// When the whole is still larger than this, long members give way to digests.
 const MOST_BYTES: usize = 32 * 1024;
 const LONGEST_MEMBER: usize = 256;
+/// Of the texts of one call, so much is looked at for secrets. Nothing is kept of what was not looked at.
+const MOST_LOOKED_AT: usize = 256 << 10;
 
 /// Member names whose values are secrets wherever they stand.
 const SECRET_NAMES: [&str; 12] = [
@@ -41,8 +48,10 @@ pub fn is_secret_name(name: &str) -> bool {
 /// Ends of names that mean a secret in an environment, where `key` and `pat` have no other use.
 const SECRET_ENDINGS: [&str; 7] = ["_key", "_pat", "_pwd", "_auth", "-key", "bearer", "accesskey"];
 
-/// How keys of well-known providers begin.
-const SECRET_BEGINNINGS: [&str; 22] = [
+/// How keys of well-known providers begin, and the node's own.
+const SECRET_BEGINNINGS: [&str; 24] = [
+    "aegis_",
+    "wl_",
     "ghp_",
     "gho_",
     "ghs_",
@@ -130,7 +139,7 @@ pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, usize)> {
 
 /// A copy of `arguments` fit for the record: whatever a caller sends, it stays within tens of kilobytes.
 pub fn arguments(arguments: &Map<String, Value>) -> Map<String, Value> {
-    let mut kept = members(arguments, 0);
+    let mut kept = members(arguments, 0, &mut Budget(MOST_LOOKED_AT));
     if length(&kept) > MOST_BYTES {
         for value in kept.values_mut().filter(|value| length(value) > LONGEST_MEMBER) {
             *value = summary(value);
@@ -143,12 +152,25 @@ fn length(value: &impl serde::Serialize) -> usize {
     serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
 }
 
-fn members(object: &Map<String, Value>, depth: usize) -> Map<String, Value> {
+/// How much of a call is still looked at.
+struct Budget(usize);
+
+impl Budget {
+    /// Whether there is enough for so many bytes. Once there was not, there is nothing for what comes after, either.
+    fn covers(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
+fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Map<String, Value> {
     let mut kept: Map<String, Value> = object
         .iter()
         .take(MOST_MEMBERS)
         .map(|(name, member)| {
-            let value = if is_secret_name(name) { masked(member) } else { value(member, depth + 1) };
+            let secret = is_secret_name(name) || words::names_secret(name);
+            let value = if secret { masked(member) } else { value(member, depth + 1, budget) };
             (clip(name), value)
         })
         .collect();
@@ -158,19 +180,34 @@ fn members(object: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     kept
 }
 
-fn value(value: &Value, depth: usize) -> Value {
+fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
     match value {
-        Value::String(text) => self::text(text),
+        Value::String(text) => self::text(text, budget),
         Value::Array(_) | Value::Object(_) if depth > DEEPEST => summary(value),
         Value::Array(items) if items.len() > MOST_MEMBERS => summary(value),
-        Value::Array(items) => items.iter().map(|item| self::value(item, depth + 1)).collect(),
-        Value::Object(object) => Value::Object(members(object, depth)),
+        Value::Array(items) => match texts(items) {
+            // What one word is may be said by the word before it.
+            Some(texts) if budget.covers(texts.iter().map(|text| words::bounded(text).len()).sum()) => {
+                words(&texts).iter().map(|word| text(word, budget)).collect()
+            }
+            Some(texts) => texts.iter().map(|text| unread(text)).collect(),
+            None => items.iter().map(|item| self::value(item, depth + 1, budget)).collect(),
+        },
+        Value::Object(object) => Value::Object(members(object, depth, budget)),
         plain => plain.clone(),
     }
 }
 
-fn text(text: &str) -> Value {
+fn texts(items: &[Value]) -> Option<Vec<&str>> {
+    items.iter().map(Value::as_str).collect()
+}
+
+fn text(text: &str, budget: &mut Budget) -> Value {
+    if !budget.covers(words::bounded(text).len()) {
+        return unread(text);
+    }
     let text = without_password(text);
+    let text = words::masked_text(&text);
     if text.len() <= LONGEST_TEXT {
         return text.into();
     }
@@ -196,6 +233,14 @@ fn without_password(text: &str) -> Cow<'_, str> {
     masked().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
+/// What stands for a text that nobody has looked at. A short one may be a secret, and could be guessed from its digest.
+fn unread(text: &str) -> Value {
+    if text.len() <= LONGEST_TEXT {
+        return REDACTED.into();
+    }
+    json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len()})
+}
+
 fn summary(value: &Value) -> Value {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
     json!({"sha256": hex(&Sha256::digest(&bytes)), "bytes": bytes.len()})
@@ -203,14 +248,14 @@ fn summary(value: &Value) -> Value {
 
 /// A digest of a secret would let one test guesses against the log, so nothing of it is kept.
 fn masked(value: &Value) -> Value {
-    if value.is_null() { Value::Null } else { "[redacted]".into() }
+    if value.is_null() { Value::Null } else { REDACTED.into() }
 }
 
 /// Whether the record may hold less of this value than the call did. What a caller wrote to look like a redaction
 /// counts as one: better not to know than to guess.
 pub fn hides(value: &Value) -> bool {
     match value {
-        Value::String(text) => text == "[redacted]" || text.contains("://[redacted]@"),
+        Value::String(text) => text.contains(REDACTED),
         Value::Array(items) => items.iter().any(hides),
         Value::Object(members) => {
             (members.contains_key("sha256") && members.contains_key("bytes"))
@@ -342,6 +387,30 @@ mod tests {
             assert!(hides(&record["x"]), "{record}");
         }
         assert!(hides(&redacted(json!({"token": "t"}))["token"]));
+    }
+
+    #[test]
+    fn so_much_of_a_call_is_looked_at_and_the_rest_is_not_kept() {
+        let list = |word: &str| json!(vec![word; 60]);
+        // Sixty long texts in a list use up what there is.
+        let record = redacted(json!({
+            "a": "plain", "b": list(&"x ".repeat(32 << 10)), "c": list("hunter2"), "d": "hunter2",
+            "e": {"f": ["hunter2", 1], "token": "hunter2"}, "g": 7, "h": "hunter2 ".repeat(100),
+        }));
+        assert!(!record.to_string().contains("hunter2"), "{record}");
+        assert_eq!(
+            (&record["a"], &record["d"], &record["g"]),
+            (&json!("plain"), &json!(REDACTED), &json!(7))
+        );
+        assert_eq!(record["e"], json!({"f": [REDACTED, 1], "token": REDACTED}));
+        assert_eq!(record["h"]["bytes"], 800);
+        assert!(["b", "c", "d", "e", "h"].iter().all(|name| hides(&record[*name])), "{record}");
+        // One text may be as long as it likes: the rest of it is in the record by its digest.
+        let record = redacted(json!({"content": "x".repeat(10 << 20), "path": "/workspace/a"}));
+        assert_eq!(
+            (&record["content"]["bytes"], &record["path"]),
+            (&json!(10 << 20), &json!("/workspace/a"))
+        );
     }
 
     #[test]

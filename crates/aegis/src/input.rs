@@ -1,0 +1,25 @@
+//! Files that a command is given.
+
+use std::{
+    io::{ErrorKind, Read},
+    path::Path,
+};
+
+use anyhow::Context;
+
+use crate::ending::Mistake;
+
+/// The text of a file; `-` is standard input.
+pub fn text(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Mistake::new(format!("there is no file {}", file.display()), "check the path").into()
+        }
+        _ => anyhow::Error::new(error).context(format!("can't read {}", file.display())),
+    })
+}

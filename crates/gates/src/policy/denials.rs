@@ -1,0 +1,25 @@
+//! What a caller hears of the deny list.
+
+use aegis_core::{Caller, ToolSpec, Violation, ViolationKind, config::DenyEntry};
+
+pub(super) fn explicitly_denied(caller: &Caller, tool: &ToolSpec, entry: &str) -> Violation {
+    Violation::new(
+        ViolationKind::ToolExplicitlyDenied,
+        format!("`{}` is on the deny list of the security context `{}`", tool.name, caller.context),
+    )
+    .rule(format!("security_contexts[{}].deny_list: {entry}", caller.context))
+    .hint("the deny list wins over every capability; only an operator can change it")
+}
+
+pub(super) fn moves_what_is_denied(caller: &Caller, tool: &ToolSpec, entry: &DenyEntry) -> Violation {
+    let path = entry.target.as_ref().map(ToString::to_string).unwrap_or_default();
+    Violation::new(
+        ViolationKind::ToolExplicitlyDenied,
+        format!(
+            "`{}` would move or remove what is at `{path}`, which the security context `{}` closes to `{}`",
+            tool.name, caller.context, entry.tool
+        ),
+    )
+    .rule(format!("security_contexts[{}].deny_list: {entry}", caller.context))
+    .hint("leave that path, and the directories above it, where they are")
+}

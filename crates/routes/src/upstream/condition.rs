@@ -1,0 +1,134 @@
+//! The condition that a server is in, and what is told of it.
+
+use std::sync::{MutexGuard, PoisonError, atomic::Ordering};
+
+use aegis_core::{
+    Timestamp,
+    config::upstream::Reach,
+    upstream::{ServerState, ServerStatus, ServerTool, Standing},
+};
+
+use super::server::{FAREWELL, Server};
+
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub(super) state: ServerState,
+    pub(super) reason: Option<String>,
+    pub(super) since: Timestamp,
+    pub(super) starts: u64,
+    pub(super) last_healthy: Option<Timestamp>,
+}
+
+impl Condition {
+    pub(super) fn new(state: ServerState) -> Self {
+        Self { state, reason: None, since: Timestamp::now(), starts: 0, last_healthy: None }
+    }
+}
+
+impl Server {
+    pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter(&self, state: ServerState, reason: Option<String>) {
+        let mut condition = self.condition();
+        if condition.state == state && condition.reason == reason {
+            return;
+        }
+        let told = reason.as_deref().unwrap_or_default();
+        tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
+        let colon = if told.is_empty() { "" } else { ": " };
+        self.logs.add(&format!("[{}{colon}{told}]", state.as_str()));
+        *condition = Condition { state, reason, since: Timestamp::now(), ..*condition };
+        drop(condition);
+        self.turned.notify_waiters();
+    }
+
+    /// Waits until it runs or has failed to start; not longer than that may take.
+    pub(super) async fn started(&self) {
+        let settled = async {
+            loop {
+                let mut turned = std::pin::pin!(self.turned.notified());
+                turned.as_mut().enable();
+                if self.condition().state != ServerState::Starting && !self.restart.load(Ordering::SeqCst) {
+                    return;
+                }
+                turned.await;
+            }
+        };
+        let patience = FAREWELL + self.config.limits.start_timeout.0;
+        let _ = tokio::time::timeout(patience, settled).await;
+    }
+
+    pub(super) fn why_not(&self) -> String {
+        let condition = self.condition();
+        let reason = condition.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("the MCP server `{}` is {}{reason}", self.config.name, condition.state.as_str())
+    }
+
+    pub(super) fn status(&self) -> ServerStatus {
+        let condition = self.condition();
+        let client = self.connection.load_full();
+        let offered = self.offered();
+        let accepted = offered.sound.iter().filter(|(_, standing)| *standing == Standing::Accepted).count();
+        ServerStatus {
+            name: self.config.name.clone(),
+            state: condition.state,
+            reason: condition.reason.clone(),
+            since: condition.since,
+            transport: match self.config.reach() {
+                Some(Reach::Address { .. }) if client.as_ref().is_some_and(|client| client.is_older()) => {
+                    "sse"
+                }
+                Some(Reach::Address { .. }) => "streamable_http",
+                Some(Reach::Program { .. }) | None => "stdio",
+            }
+            .to_owned(),
+            protocol: client.as_ref().and_then(|client| Some(client.facts()?.version.to_string())),
+            pid: client.as_ref().and_then(|client| client.pid()),
+            tools: accepted,
+            quarantined: offered.sound.len() - accepted,
+            connections: usize::from(client.is_some()) + self.pool.len(),
+            calls_in_work: self.in_work.load(Ordering::Relaxed),
+            restarts: condition.starts.saturating_sub(1),
+            last_healthy: condition.last_healthy,
+        }
+    }
+
+    pub(super) fn tools(&self) -> Vec<ServerTool> {
+        let offered = self.offered();
+        let sound = offered.sound.iter().map(|(sound, standing)| ServerTool {
+            tool: sound.tool.clone(),
+            name: Some(sound.spec.name.to_string()),
+            withheld: standing.withheld(&self.config.name),
+        });
+        let unsound = offered.unsound.iter().map(|unsound| ServerTool {
+            tool: unsound.tool.clone(),
+            name: unsound.name.clone(),
+            withheld: Some(unsound.reason.clone()),
+        });
+        sound.chain(unsound).collect()
+    }
+
+    pub(super) fn healthy(&self) {
+        self.condition().last_healthy = Some(Timestamp::now());
+        let offered = self.offered();
+        let waiting = offered.sound.iter().filter(|(_, standing)| *standing != Standing::Accepted).count();
+        if waiting > 0 && waiting == offered.sound.len() {
+            let reason = format!(
+                "all its definitions wait for an operator: `aegis upstream diff {0}`, then `aegis upstream accept {0}`",
+                self.config.name
+            );
+            return self.enter(ServerState::Quarantined, Some(reason));
+        }
+        self.enter(ServerState::Running, None);
+    }
+
+    /// After a new look at what it offers: whether it is quarantined may have changed, its health has not.
+    pub(super) fn healthy_if_running(&self) {
+        let state = self.condition().state;
+        if matches!(state, ServerState::Running | ServerState::Quarantined) {
+            self.healthy();
+        }
+    }
+}
