@@ -207,11 +207,11 @@ fn a_configuration_that_first_appears_after_the_start_is_taken() {
     assert!(place().to_string().contains("built-in defaults"), "{}", place());
     let wanted = json!({"context": "late"});
     let make = || node.request("POST", "/v1/tokens", Some(&node.token), Some(&wanted));
-    assert_eq!(make().status, 400);
+    assert_eq!(make().status, 404);
     // A first attempt that is no good changes nothing, and the second is taken.
     write_config(&node.data(), "  security_contexts: [{name: late, capabilites: []}]");
     wait_until(|| node.log().contains("kept the old configuration"));
-    assert_eq!(make().status, 400);
+    assert_eq!(make().status, 404);
     write_config(
         &node.data(),
         "  security_contexts: [{name: late, capabilities: [{tool_pattern: fs.list}]}]",

@@ -142,10 +142,10 @@ pub struct Add {
     /// what --egress names
     #[arg(long, requires = "command")]
     pub sandbox: bool,
-    /// A place of this machine that the sandbox shows, as HOST[:INSIDE][:rw]; repeat it for several
+    /// A place of this machine that the sandbox shows, as `HOST[:INSIDE][:rw]`; repeat it for several
     #[arg(long = "mount", value_name = "HOST", requires = "sandbox")]
     pub mounts: Vec<String>,
-    /// A volume that the sandbox shows, by the place where agents see it, as VOLUME[:INSIDE][:rw]
+    /// A volume that the sandbox shows, by the place where agents see it, as `VOLUME[:INSIDE][:rw]`
     #[arg(long = "volume", value_name = "VOLUME", requires = "sandbox")]
     pub volumes: Vec<String>,
     /// A domain that the sandbox reaches, through the node's proxy; repeat it for several

@@ -87,10 +87,14 @@ mod tests {
     fn of_a_long_command_line_its_beginning_is_read() {
         let long = "x".repeat(100_000);
         let mut child = Command::new("cat").args(["-", &long]).stdin(Stdio::piped()).spawn().unwrap();
-        let found = below(std::process::id()).into_iter().find(|process| process.host_pid == child.id());
+        // A child is there a moment before the kernel lists it with its command line.
+        let look = || {
+            let found = below(std::process::id()).into_iter().find(|process| process.host_pid == child.id());
+            found.map(|found| found.command).filter(|command| !command.is_empty())
+        };
+        let command = (0..10_000).find_map(|_| look()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let command = found.unwrap().command;
         assert_eq!(command[..2], ["cat", "-"]);
         assert_eq!(command.iter().map(|word| word.len() as u64 + 1).sum::<u64>(), LONGEST_COMMAND + 1);
     }
