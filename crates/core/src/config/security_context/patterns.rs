@@ -109,6 +109,11 @@ impl DenyEntry {
             Some(path) if path.starts_with('/') => {
                 Some(DenyTarget::Path(PathPrefix::parse(path).map_err(|error| bad(error.to_string()))?))
             }
+            // An entry that could never be about a call would close nothing, without a word.
+            Some(name) if name.contains('/') || text.starts_with("fs.") => {
+                let place = name.trim().trim_start_matches(['.', '/']).trim_start_matches("workspace/");
+                return Err(bad(format!("paths begin with `/`, as in `{tool}:/workspace/{place}`")));
+            }
             Some(name) => {
                 Some(DenyTarget::Name(DomainPattern::parse(name).map_err(|error| bad(error.to_string()))?))
             }
@@ -170,6 +175,13 @@ mod tests {
         for text in ["fs.read:", "fs.read:a*b", "fs*:/etc", "fs.read:/etc/../x"] {
             assert!(DenyEntry::parse(text).is_err(), "{text}");
         }
+        for text in
+            ["*:workspace/secret", "*:./secret", "*: /workspace/secret", "fs.*:secret", "fs.read:secret"]
+        {
+            let mistake = DenyEntry::parse(text).unwrap_err().to_string();
+            assert!(mistake.contains(":/workspace/secret`"), "{mistake}");
+        }
+        assert!(DenyEntry::parse("cmd.run:git").is_ok() && DenyEntry::parse("web.*:intranet").is_ok());
         assert_eq!(DenyEntry::parse("fs.read:/etc/*").unwrap().to_string(), "fs.read:/etc");
     }
 }
