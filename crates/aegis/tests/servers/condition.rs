@@ -31,6 +31,7 @@ fn what_keeps_a_server_from_starting_is_told() {
         assert_eq!(node.call("fix.echo", json!({"text": "x"})).violation(), "ToolNotFound");
         let ready = node.request("GET", "/readyz", None, None);
         assert_eq!(ready.json()["upstreams"]["stopped"], 1, "{}", ready.body);
+        assert_eq!(node.cli(&["upstream", "restart", "fix"]).status.code(), Some(1), "{more}");
     }
 }
 

@@ -33,9 +33,7 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
         Upstream::Remove { name } => ask(global, async |node| remove(global, node, name).await).await,
         Upstream::Restart { name } => {
             let path = address(name, "/restart");
-            let show = |found: &Value| say!("{} is {}{}", text(&found["name"]), state(found), because(found));
-            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &json!({})).await?, show)))
-                .await
+            ask(global, async |node| Ok(restarted(global, node.patient_post(&path, &json!({})).await?))).await
         }
         Upstream::Logs { name, limit } => {
             let path = address(name, &format!("/logs?limit={limit}"));
@@ -178,6 +176,16 @@ fn show(found: &Value) {
         };
         say!();
         table(["ITS NAME", "AGENTS CALL IT", "WITHHELD"], &tools.iter().map(row).collect::<Vec<_>>());
+    }
+}
+
+/// One that did not come up is a failure, for scripts too.
+fn restarted(global: &Global, answer: Answer) -> Ending {
+    let down = matches!(&answer, Answer::Ok(found) if found["status"]["state"] == "stopped");
+    let show = |found: &Value| say!("{} is {}{}", text(&found["name"]), state(found), because(found));
+    match finish(global, answer, show) {
+        Ending::Done if down => Ending::Failed,
+        ending => ending,
     }
 }
 
