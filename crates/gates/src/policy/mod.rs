@@ -316,7 +316,7 @@ impl PolicyGate {
             tool.names().any(|name| entry.tool.matches(name))
                 && entry.target.as_ref().is_some_and(|target| targets.touch(target))
         }) {
-            return Err(explicitly_denied(caller, tool, &entry.to_string()));
+            return Err(explicitly_denied(caller, tool, entry));
         }
         // Under another name the path would be open again, so whoever may not touch it may not move it either.
         let moves = |entry: &&DenyEntry| match &entry.target {
@@ -408,7 +408,7 @@ fn named<'c>(
         .iter()
         .find(|entry| entry.target.is_none() && tool.names().any(|name| entry.tool.matches(name)));
     match denied {
-        Some(entry) => Err(explicitly_denied(caller, tool, &entry.to_string())),
+        Some(entry) => Err(explicitly_denied(caller, tool, entry)),
         None => Ok(matching),
     }
 }
