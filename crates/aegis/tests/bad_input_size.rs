@@ -102,9 +102,9 @@ struct Heard {
     lagged: u64,
 }
 
-fn listen(stream: TcpStream, heard: &Mutex<Heard>) {
+fn listen(events: impl BufRead, heard: &Mutex<Heard>) {
     let mut name = String::new();
-    for line in BufReader::new(stream).lines() {
+    for line in events.lines() {
         let Ok(line) = line else { return };
         let mut heard = heard.lock().unwrap();
         if let Some(event) = line.strip_prefix("event: ") {
@@ -131,15 +131,7 @@ fn a_listener_that_falls_behind_is_told_and_the_record_is_complete() {
     // A long path makes long events: the kernel's buffers are full the sooner.
     let path = format!("{}/file", vec!["d".repeat(250); 14].join("/"));
     node.call("fs.write", json!({"path": path, "content": "x"}));
-    let mut deaf = node.connect();
-    write!(
-        deaf,
-        "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
-        node.address, node.token
-    )
-    .unwrap();
-    // Once the answer has begun, the listener is subscribed.
-    deaf.read_exact(&mut [0; 12]).unwrap();
+    let deaf = node.subscribe();
     let arguments = json!({"path": path});
     std::thread::scope(|scope| {
         for _ in 0..CALLERS {

@@ -2,12 +2,14 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::TcpListener,
     sync::{Arc, Mutex},
 };
 
 use serde_json::Value;
+
+use crate::common::read_request;
 
 /// A collector on loopback that keeps what it is sent: heads and spans.
 pub(crate) struct Collector {
@@ -27,18 +29,9 @@ impl Collector {
             for stream in listener.incoming().flatten() {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut stream = stream;
-                loop {
-                    let mut head = String::new();
-                    while reader.read_line(&mut head).is_ok_and(|count| count > 2) {}
-                    if head.is_empty() {
-                        break;
-                    }
-                    let head = head.to_lowercase();
-                    let length = head.split("content-length: ").nth(1).unwrap();
-                    let mut body = vec![0; length.lines().next().unwrap().trim().parse().unwrap()];
-                    reader.read_exact(&mut body).unwrap();
+                while let Some((head, body)) = read_request(&mut reader) {
                     let number = kept_heads.lock().unwrap().len();
-                    kept_heads.lock().unwrap().push(head);
+                    kept_heads.lock().unwrap().push(head.to_lowercase());
                     let status = statuses[number.min(statuses.len() - 1)];
                     if status == 200 {
                         let sent: Value = serde_json::from_slice(&body).unwrap();

@@ -156,6 +156,21 @@ impl TestNode {
         stream
     }
 
+    /// The node's events from now on, in lines: the headers come before anything is told, so whoever has them is subscribed.
+    pub(crate) fn subscribe(&self) -> BufReader<TcpStream> {
+        let mut stream = self.connect();
+        write!(
+            stream,
+            "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+            self.address, self.token
+        )
+        .unwrap();
+        let mut events = BufReader::new(stream);
+        let head = read_head(&mut events);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        events
+    }
+
     /// The operator's call on a connection of its own, whose answer nobody has read yet. `sent` says how much of the
     /// body is sent; all of it is announced.
     pub(crate) fn begin(&self, tool: &str, arguments: &Value, sent: impl FnOnce(&str) -> &str) -> TcpStream {
@@ -277,10 +292,7 @@ impl Answer {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (known, value) = line.split_once(':')?;
-            known.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
+        header(&self.head, name)
     }
 }
 
@@ -335,4 +347,27 @@ pub(crate) fn web_server(
         }
     });
     address
+}
+
+/// The head of the next message on a connection; empty when there is none.
+fn read_head(reader: &mut impl BufRead) -> String {
+    let mut head = String::new();
+    while reader.read_line(&mut head).is_ok_and(|count| count > 2) {}
+    head
+}
+
+/// The next request on a connection, as a server reads it: head and body.
+pub(crate) fn read_request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
+    let head = Some(read_head(reader)).filter(|head| !head.is_empty())?;
+    let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    Some((head, body))
+}
+
+pub(crate) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (known, value) = line.split_once(':')?;
+        known.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }

@@ -224,17 +224,7 @@ fn over_mcp_as_progress() {
 #[test]
 fn to_subscribers_as_events() {
     let scene = Scene::new();
-    let mut stream = scene.node.connect();
-    write!(
-        stream,
-        "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
-        scene.node.address, scene.node.token
-    )
-    .unwrap();
-    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
-    assert!(lines.next().unwrap().contains("200"));
-    // The headers come before anything is told, so whoever has them is subscribed.
-    lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+    let lines = scene.node.subscribe().lines().map(Result::unwrap);
     scene.ran("echo some output; exit 3");
     scene.run("git", &["push"]);
     let mut told = Vec::new();

@@ -1,6 +1,6 @@
 //! Who may run what.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufRead;
 
 use serde_json::json;
 
@@ -89,16 +89,7 @@ fn the_record_names_the_rule() {
 fn secrets_of_commands_are_in_no_record_and_no_event() {
     const SECRET: &str = "hunter2-hunter2";
     let scene = Scene::acting_as("builder", BUILDER);
-    let mut subscribed = scene.node.connect();
-    write!(
-        subscribed,
-        "GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
-        scene.node.address, scene.node.token
-    )
-    .unwrap();
-    let mut told = BufReader::new(subscribed).lines().map(Result::unwrap);
-    // Who has the headers is subscribed.
-    told.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+    let told = scene.node.subscribe().lines().map(Result::unwrap);
     // Read as they come: who is slow loses some.
     let told = std::thread::spawn(move || {
         let mut lines = Vec::new();

@@ -102,7 +102,7 @@ fn mounts_are_what_is_declared_and_no_more() {
         "mounts:".to_owned(),
         format!("  - {{host: {shown}, inside: /notes}}"),
         format!("  - {{host: {shown}/out, inside: /out, access: read-write}}"),
-        "  - {volume: /workspace, inside: /work, access: read-write}".to_owned(),
+        "  - {volume: /workspace, inside: /volume, access: read-write}".to_owned(),
     ];
     let mounts: Vec<&str> = mounts.iter().map(String::as_str).collect();
     let node = node(&mounts, &[], "");
@@ -111,7 +111,7 @@ fn mounts_are_what_is_declared_and_no_more() {
     assert_eq!(says(&node, "write", "/out/new"), "written");
     assert_eq!(std::fs::read_to_string(place.path().join("out/new")).unwrap(), "written by a server");
     // A volume is the one that agents work in.
-    assert_eq!(says(&node, "write", "/work/from-server"), "written");
+    assert_eq!(says(&node, "write", "/volume/from-server"), "written");
     let read = node.call("fs.read", json!({"path": "/workspace/from-server"}));
     assert!(read.body.contains("written by a server"), "{}", read.body);
 }
@@ -119,9 +119,9 @@ fn mounts_are_what_is_declared_and_no_more() {
 /// Each start could otherwise add a little to what is too much already.
 #[test]
 fn a_server_does_not_start_on_a_full_volume() {
-    let mounts = ["mounts:", "  - {volume: /workspace, inside: /work, access: read-write}"];
+    let mounts = ["mounts:", "  - {volume: /workspace, inside: /volume, access: read-write}"];
     let node = node(&mounts, &[], "  storage: {workspace_size_limit: 64Ki}\n");
-    assert_eq!(says(&node, "write", "/work/new"), "written");
+    assert_eq!(says(&node, "write", "/volume/new"), "written");
     // Past the node, as the server itself could have done it.
     let filling = node.workspace().join("filling");
     std::fs::write(&filling, vec![0; 128 << 10]).unwrap();

@@ -1,7 +1,7 @@
 //! The caller's trace goes on at the server, and the collector sees both ends of it.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::TcpListener,
 };
 
@@ -79,23 +79,9 @@ fn http_server() -> String {
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut stream = stream;
-                loop {
-                    let mut head = String::new();
-                    while reader.read_line(&mut head).is_ok_and(|count| count > 2) {}
-                    if head.is_empty() {
-                        return;
-                    }
-                    let member = |name: &str| {
-                        head.lines().find_map(|line| {
-                            let (known, value) = line.split_once(':')?;
-                            known.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-                        })
-                    };
-                    let length = member("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-                    let mut body = vec![0; length];
-                    reader.read_exact(&mut body).unwrap();
+                while let Some((head, body)) = common::read_request(&mut reader) {
                     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-                    let (status, said) = answer(&asked, member("traceparent"));
+                    let (status, said) = answer(&asked, common::header(&head, "traceparent"));
                     let _ = write!(
                         stream,
                         "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{said}",
@@ -108,7 +94,7 @@ fn http_server() -> String {
     url
 }
 
-fn answer(asked: &Value, traceparent: Option<String>) -> (u16, String) {
+fn answer(asked: &Value, traceparent: Option<&str>) -> (u16, String) {
     if asked["method"].is_null() {
         return (405, String::new());
     }

@@ -119,7 +119,11 @@ fn cover(volume: &HostVolume, path: &VolumePath, blank: &Blank) -> Result<Vec<Mo
             break;
         }
         if writable {
-            mounts.push(Mount { host: host.clone(), inside: inside.clone(), access: access_of(volume) });
+            mounts.push(Mount {
+                host: host.clone(),
+                inside: inside.clone(),
+                access: access_of(volume.access()),
+            });
         }
         if !directory {
             // While this file stays where it is, nothing can be below it.

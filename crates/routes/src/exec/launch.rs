@@ -202,12 +202,12 @@ fn mount_of(volume: &HostVolume) -> Mount {
     Mount {
         host: volume.host().clone(),
         inside: PathBuf::from(volume.mount_path().as_str()),
-        access: access_of(volume),
+        access: access_of(volume.access()),
     }
 }
 
-pub(super) fn access_of(volume: &HostVolume) -> Access {
-    match volume.access() {
+pub(crate) fn access_of(mode: AccessMode) -> Access {
+    match mode {
         AccessMode::ReadOnly => Access::ReadOnly,
         AccessMode::ReadWrite => Access::ReadWrite,
     }

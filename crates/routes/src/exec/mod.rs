@@ -8,7 +8,7 @@ mod closed;
 pub(crate) mod disk;
 pub(crate) mod environment;
 mod handles;
-mod launch;
+pub(crate) mod launch;
 mod live;
 mod output;
 pub(crate) mod proxy;

@@ -27,6 +27,7 @@ use crate::{
     exec::{
         Sandbox, disk,
         environment::show_way_out,
+        launch::access_of,
         proxy::{Pace, Proxy},
     },
     files::{Files, HostVolume},
@@ -149,13 +150,6 @@ impl Confinement {
             }
             None => Err("a mount says neither `host` nor `volume`".to_owned()),
         }
-    }
-}
-
-fn access_of(mode: AccessMode) -> Access {
-    match mode {
-        AccessMode::ReadOnly => Access::ReadOnly,
-        AccessMode::ReadWrite => Access::ReadWrite,
     }
 }
 
