@@ -30,7 +30,7 @@ pub use policy::Policy;
 pub use seal::Seal;
 pub use token::Token;
 pub use tools::Tools;
-pub use upstream::{Add, Import, Secret, Upstream, Value};
+pub use upstream::{Add, Import, Secret, SignIn, Upstream, Value};
 pub use volume::Volume;
 
 use crate::ending;
@@ -156,7 +156,7 @@ pub enum Command {
     #[command(
         subcommand,
         after_help = "Examples:\n  aegis audit tail --limit 5\n  aegis audit tail --follow --verdict refused\n  \
-                                        aegis audit verify\n  aegis audit export log.jsonl && aegis audit verify --file log.jsonl --key audit.pub"
+                                        aegis audit verify\n  aegis audit export log.jsonl && aegis audit verify log.jsonl --key audit.pub"
     )]
     Audit(Audit),
     /// Explain an error by its name
@@ -274,4 +274,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     Span::parse(text).map(|span| span.0)
+}
+
+/// How long something that is made is good for: what has ended before it begins is nobody's wish.
+fn lasting(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        short if short < Duration::from_secs(1) => {
+            Err(format!("`{text}` is over at once: it must last for a second at least, e.g. 8h or 30d"))
+        }
+        long => Ok(long),
+    }
 }

@@ -87,6 +87,20 @@ impl Mistake {
     }
 }
 
+/// What stands in the way of a command that is right, and how it is cleared away.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Obstacle {
+    pub message: String,
+    pub next: String,
+}
+
+impl Obstacle {
+    pub fn new(message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { message: message.into(), next: next.into() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Files that a command is given.
 
 use std::{
+    fs::File,
     io::{ErrorKind, Read},
     path::Path,
 };
@@ -16,7 +17,14 @@ pub fn text(file: &Path) -> anyhow::Result<String> {
         std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
         return Ok(text);
     }
-    std::fs::read_to_string(file).map_err(|error| match error.kind() {
+    let mut text = String::new();
+    open(file)?.read_to_string(&mut text).with_context(|| format!("can't read {}", file.display()))?;
+    Ok(text)
+}
+
+/// A file that is there.
+pub fn open(file: &Path) -> anyhow::Result<File> {
+    File::open(file).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             Mistake::new(format!("there is no file {}", file.display()), "check the path").into()
         }

@@ -11,6 +11,7 @@ pub mod ending;
 pub mod explain;
 pub mod heard;
 pub mod input;
+pub mod known;
 pub mod locate;
 pub mod node;
 pub mod otlp;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cli::{Acting, Global},
     client::Client,
-    ending::Mistake,
+    ending::{Mistake, Obstacle},
 };
 
 /// Written by a node when it is ready, removed when it stops.
@@ -58,7 +58,9 @@ pub fn read_config(file: Option<&Path>) -> anyhow::Result<NodeConfig> {
     NodeConfig::parse(&text).map_err(|mistakes| {
         let name = file.display().to_string();
         let shown: Vec<String> = mistakes.iter().map(|mistake| mistake.render(&text, &name)).collect();
-        anyhow!("the configuration has {}:\n{}", counted(mistakes.len(), "mistake"), shown.join("\n"))
+        let message =
+            format!("the configuration has {}:\n{}", counted(mistakes.len(), "mistake"), shown.join("\n"));
+        Obstacle::new(message, format!("correct it; `aegis config validate {name}` checks it again")).into()
     })
 }
 
@@ -73,8 +75,12 @@ pub fn running(data: &Path) -> Option<NodeFile> {
 /// A client of the node that runs on this data directory; without one, `what` says why there must be.
 pub fn client_of_running(global: &Global, acting: &Acting, what: &str) -> anyhow::Result<Client> {
     let data = data_dir(global)?;
-    let running = running(&data)
-        .with_context(|| format!("no node runs on {}; {what}: start it with `aegis up`", data.display()))?;
+    let running = running(&data).ok_or_else(|| {
+        let message = format!("no node runs on {}, and {what}", data.display());
+        let place =
+            global.data.as_ref().map_or_else(String::new, |data| format!(" --data {}", data.display()));
+        Obstacle::new(message, format!("start it with `aegis up{place}`"))
+    })?;
     client(&data, &running, acting)
 }
 
@@ -93,8 +99,12 @@ pub fn tell_alone(global: &Global, data: &Path) {
 
 /// A client of the running node, acting as the flags say.
 pub fn client(data: &Path, node: &NodeFile, acting: &Acting) -> anyhow::Result<Client> {
-    let token = match &acting.token {
-        Some(token) => Secret::new(token.trim()),
+    let token = match acting.token.as_deref().map(str::trim) {
+        Some("") => {
+            let next = "leave --token and AEGIS_TOKEN out to act as the operator, or give a token from `aegis token create`";
+            return Err(Mistake::new("the token is empty", next).into());
+        }
+        Some(token) => Secret::new(token),
         None => operator_token(data)?,
     };
     Ok(Client { address: node.address.clone(), token, context: acting.context.clone() })

@@ -11,6 +11,10 @@ use aegis::{
 };
 use clap::Parser;
 
+/// Calls are made of small texts that one thread makes and another drops, which is what it is quick at.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // This binary is also the stage on which sandboxes stand: then it is nothing else, and has no threads yet.
     if aegis_sandbox::is_stage() {

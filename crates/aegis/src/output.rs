@@ -7,7 +7,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use crate::ending::Ending;
-use crate::{cli::Global, client::Answer, ending::Mistake};
+use crate::{
+    cli::Global,
+    client::Answer,
+    ending::{Mistake, Obstacle},
+};
 
 /// `println!` that does not mind when nobody reads any more, as in `aegis tools list | head -1`.
 macro_rules! say {
@@ -137,7 +141,8 @@ pub fn failure(error: &anyhow::Error, as_json: bool) -> Ending {
         return refusal(violation, as_json);
     }
     let mistake = error.downcast_ref::<Mistake>();
-    let next = mistake.and_then(|mistake| mistake.next.as_deref());
+    let obstacle = error.downcast_ref::<Obstacle>().map(|obstacle| obstacle.next.as_str());
+    let next = mistake.and_then(|mistake| mistake.next.as_deref()).or(obstacle);
     let message = in_words(error);
     if as_json {
         let mut told = json!({ "message": message });

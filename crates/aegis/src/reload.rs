@@ -17,7 +17,7 @@ use aegis_core::{
 use aegis_doors::Doors;
 use serde_json::{Map, Value};
 
-use crate::{locate, node::ActiveConfig};
+use crate::{known, locate, node::ActiveConfig};
 
 /// How often the file is looked at. A look is one `stat`.
 const EVERY: Duration = Duration::from_millis(500);
@@ -65,7 +65,10 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, watched: Watche
         if now == last_seen && now != in_force {
             let taken = match now {
                 Some(_) => reload(&doors, &active, &file, &config, unrecorded == now).await,
-                None => Taken::Refused,
+                None => {
+                    reject(&doors, format!("{} is gone", file.display()));
+                    Taken::Refused
+                }
             };
             match taken {
                 Taken::InForce(new) => (config, in_force, unrecorded) = (*new, now, None),
@@ -78,15 +81,10 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, watched: Watche
 }
 
 async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeConfig, is_told: bool) -> Taken {
-    let reject = |error: String| {
-        tracing::error!("kept the old configuration: {error}");
-        let rejected = Event::new(EventName::ConfigRejected).with("error", error);
-        doors.plane.bus().announce_node(rejected);
-    };
     let new = match locate::read_config(Some(file)) {
         Ok(new) => new,
         Err(error) => {
-            reject(format!("{error:#}"));
+            reject(doors, format!("{error:#}"));
             return Taken::Refused;
         }
     };
@@ -101,14 +99,14 @@ async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeCon
     // Whatever a context then allows or a server does can be traced back to the file that said so.
     if let Err(violation) = doors.plane.note(record("config-reloaded", &detail)).await {
         if !is_told {
-            reject(format!("the reload can't be recorded: {violation}"));
+            reject(doors, format!("the reload can't be recorded: {violation}"));
         }
         return Taken::Unrecorded;
     }
     let own = new.spec.security_contexts.clone();
     if let Err(error) = doors.contexts.replace_own(file.to_owned(), own).await {
         let error = format!("the new contexts can't be written down: {error}");
-        reject(error.clone());
+        reject(doors, error.clone());
         detail.insert("error".into(), error.into());
         if let Err(violation) = doors.plane.note(record("config-rejected", &detail)).await {
             tracing::error!(%violation, "that the configuration was not reloaded after all can't be recorded");
@@ -126,9 +124,16 @@ async fn reload(doors: &Doors, active: &ActiveConfig, file: &Path, old: &NodeCon
             waiting.join(", ")
         );
     }
+    known::warn_of_doubts(doors).await;
     tracing::info!(file = %file.display(), "the configuration was reloaded");
     doors.plane.bus().announce_node(Event { name: EventName::ConfigReloaded, detail });
     Taken::InForce(Box::new(new))
+}
+
+fn reject(doors: &Doors, error: String) {
+    tracing::error!("kept the old configuration: {error}");
+    doors.plane.bus().announce_node(Event::new(EventName::ConfigRejected).with("error", error.clone()));
+    doors.contexts.refuse_file(error);
 }
 
 /// What `new` has otherwise than `old` and is not taken into force at once: each member with its new value.

@@ -1,7 +1,7 @@
 //! Takes changed policy files into force, all or none. A mistake in one keeps the old policies and says why.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -60,7 +60,6 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
         let looked = Arc::clone(&directory);
         let Ok(found) = tokio::task::spawn_blocking(move || fingerprint(&looked)).await else { return };
         let now = (found, active.current().spec.policy.label_rules);
-        // A file that is still being written changes between two looks.
         // Moved away, or a disk that is not there: not the same as an operator who took the rules back.
         if now.0.is_empty() && !in_force.0.is_empty() && !directory.is_dir() {
             if now == last_seen && !missing {
@@ -70,12 +69,13 @@ pub async fn watch(doors: Arc<Doors>, active: Arc<ActiveConfig>, files: PolicyFi
             last_seen = now;
             continue;
         }
-        missing = false;
-        if now != in_force && now == last_seen {
-            reload(&doors, &directory, now.1).await;
-        }
+        // A file that is still being written changes between two looks.
         if now == last_seen {
+            if now != in_force || missing {
+                reload(&doors, &directory, now.1).await;
+            }
             in_force.clone_from(&now);
+            missing = false;
         }
         last_seen = now;
     }
@@ -93,7 +93,7 @@ pub async fn keep_in_step(doors: Arc<Doors>, active: Arc<ActiveConfig>, director
         let label_rules = active.current().spec.policy.label_rules;
         match load(&doors, &directory, label_rules).await {
             Some(Ok(rules)) => doors.plane.policy().replace_rules(rules),
-            Some(Err(error)) => reject(&doors, &error),
+            Some(Err(error)) => reject(&doors, error),
             None => return,
         }
         doors.offers.tell_tools_changed();
@@ -122,7 +122,7 @@ async fn load(
 async fn reload(doors: &Doors, directory: &Arc<PathBuf>, label_rules: LabelRules) {
     let rules = match load(doors, directory, label_rules).await {
         Some(Ok(rules)) => rules,
-        Some(Err(error)) => return reject(doors, &error),
+        Some(Err(error)) => return reject(doors, error),
         None => return,
     };
     for warning in rules.warnings() {
@@ -148,12 +148,12 @@ async fn reload(doors: &Doors, directory: &Arc<PathBuf>, label_rules: LabelRules
 }
 
 fn gone(doors: &Doors, directory: &Path) {
-    let error = format!("kept the old policies: {} is not there", directory.display());
-    tracing::error!("{error}");
-    doors.plane.bus().announce_node(Event::new(EventName::ConfigRejected).with("error", error));
+    let source = io::Error::from(io::ErrorKind::NotFound);
+    reject(doors, RulesError::Unreadable { directory: directory.to_owned(), source });
 }
 
-fn reject(doors: &Doors, error: &RulesError) {
+fn reject(doors: &Doors, error: RulesError) {
     tracing::error!("kept the old policies:\n{error}");
     doors.plane.bus().announce_node(Event::new(EventName::ConfigRejected).with("error", error.to_string()));
+    doors.plane.policy().refuse_rules(error);
 }

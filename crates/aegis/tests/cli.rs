@@ -161,7 +161,7 @@ fn without_a_node() {
     let verified = cli(&data, &["audit", "verify"]);
     assert!(text(&verified.stdout).starts_with("sound: 2 records"), "{}", text(&verified.stdout));
     let token = cli(&data, &["token", "list"]);
-    assert!(text(&token.stderr).contains("start it with `aegis up`"), "{}", text(&token.stderr));
+    assert!(text(&token.stderr).contains("start it with `aegis up --data "), "{}", text(&token.stderr));
     let doctor = cli(&data, &["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     let mut checks: Vec<&str> = report["findings"]

@@ -268,7 +268,8 @@ fn several_steps_are_told_in_one_value() {
     let added = add("three", "desk");
     assert_eq!((&added["name"], &added["granted"]["changed"]), (&json!("three"), &json!(true)), "{added}");
     let refused = add("four", "fixed");
-    assert_eq!(refused["granted"]["error"]["data"]["violation"], "Conflict", "{refused}");
+    assert_eq!(refused["error"]["data"]["violation"], "Conflict", "{refused}");
+    assert_eq!(show(&node, "four")["name"], Value::Null, "half of it would be worse than nothing");
     assert_eq!(add("three", "desk")["error"]["data"]["violation"], "Conflict");
 }
 

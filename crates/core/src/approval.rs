@@ -12,6 +12,7 @@ use crate::{
     config::security_context::OPERATOR_CONTEXT,
     id::{ApprovalId, CallId, TenantId, UserId},
     label::{Label, TrustClass},
+    nearest::suggestion,
     outcome::Passed,
     permit::Grant,
     redact,
@@ -100,10 +101,11 @@ impl std::str::FromStr for ApprovalState {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or_else(|| format!("`{text}` is no state of an approval"))
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            let states = Self::ALL.map(Self::as_str);
+            let close = suggestion(text, states);
+            format!("`{text}` is no state of an approval (they are {}){close}", states.join(", "))
+        })
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Grant {
     /// Of a call that changes something, the paths that the deny list closes to any tool at all. On the way to them only
     /// directories are made: a link or a file there would decide what others find behind the name.
     pub guarded_paths: Vec<PathPrefix>,
+    /// Where the deny list stands that both come from; empty when it closes no path.
+    pub deny_list: String,
     /// No symbolic link is followed: what let the call through speaks of the path as it is written.
     pub no_links: bool,
     /// Domains that the deny list names for this tool; they win over `domains`.

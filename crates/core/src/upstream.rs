@@ -8,9 +8,12 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Timestamp,
+    Secret, Timestamp,
     call::hex,
-    config::{McpServer, ToolPattern, upstream::DefinitionTrust},
+    config::{
+        McpServer, ToolPattern,
+        upstream::{DefinitionTrust, OauthConfig},
+    },
 };
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -68,6 +71,8 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Tools that wait for an operator.
     pub quarantined: usize,
+    /// Tools whose definitions an operator rejected.
+    pub rejected: usize,
     pub connections: usize,
     pub calls_in_work: usize,
     /// Starts after the first.
@@ -86,6 +91,59 @@ pub struct ServerTool {
     /// Why it can't be called, if it can't.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
+}
+
+/// Something that a server's entry names and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    pub what: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+/// What is found of a server's entry before anything of it is started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// With these it can never start.
+    pub wrong: Vec<Lack>,
+    /// These may come later.
+    pub missing: Vec<Lack>,
+}
+
+/// How somebody signs in to a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignInWish {
+    /// Where the browser comes back to: an address on the loopback of whoever signs in.
+    pub redirect: String,
+    /// A client that is registered there already; without it the node registers one, where it can.
+    #[serde(default)]
+    pub client_id: Option<String>,
+    /// `env:NAME`, `file:/path` or `secret:name`.
+    #[serde(default)]
+    pub client_secret: Option<String>,
+    /// What the tokens are to be good for; what the server asks for when left out.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+/// A sign-in that a person goes on with in a browser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SignInBegun {
+    /// What to open.
+    pub url: String,
+    /// Comes back with the answer.
+    pub state: String,
+    /// Who asks the person for their word.
+    pub issuer: String,
+}
+
+/// A resource that several servers list under one address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SharedResource {
+    pub uri: String,
+    /// By name.
+    pub servers: Vec<String>,
 }
 
 /// A line that a server wrote to its standard error, or that the node noted about it.
@@ -155,6 +213,29 @@ pub trait Upstreams: Send + Sync {
         Vec::new()
     }
 
+    /// Looks for what a server's entry names, without starting anything.
+    fn lacks<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, Lacks>;
+
+    /// Resources that several running servers list, by address. Bounded.
+    fn shared_resources(&self) -> BoxFuture<'_, Vec<SharedResource>>;
+
+    /// Finds out where a person signs in to a server, and as which client. With `as_configured` nothing but what the entry
+    /// says may be used.
+    fn begin_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        wish: &'a SignInWish,
+        as_configured: bool,
+    ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>>;
+
+    /// Gets the tokens and keeps them; answers with what the server's entry has to say from then on. `back` is the whole
+    /// address that the browser came back to.
+    fn finish_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        back: &'a Secret,
+    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>>;
+
     /// Looks again which definitions of a server's tools are accepted.
     fn pins_changed<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()>;
 }
@@ -201,6 +282,31 @@ impl Upstreams for NoUpstreams {
 
     fn replace<'a>(&'a self, _: Vec<McpServer>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
+    }
+
+    fn lacks<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, Lacks> {
+        Box::pin(std::future::ready(Lacks::default()))
+    }
+
+    fn shared_resources(&self) -> BoxFuture<'_, Vec<SharedResource>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn begin_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        _: &'a SignInWish,
+        _: bool,
+    ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>> {
+        Box::pin(async move { Err(UpstreamError::Unknown(server.name.clone())) })
+    }
+
+    fn finish_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        _: &'a Secret,
+    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>> {
+        Box::pin(async move { Err(UpstreamError::Unknown(server.name.clone())) })
     }
 
     fn pins_changed<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
@@ -274,6 +380,11 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// Whether an operator has yet to decide.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::New | Self::Changed)
+    }
+
     /// Why a tool of this standing can't be called.
     pub fn withheld(self, server: &str) -> Option<String> {
         match self {
@@ -285,7 +396,10 @@ impl Standing {
                 "its definition has changed since it was accepted: `aegis upstream diff {server}` shows how, `aegis \
                  upstream accept {server}` accepts it"
             )),
-            Self::Rejected => Some("an operator rejected its definition".to_owned()),
+            Self::Rejected => Some(format!(
+                "an operator rejected its definition: `aegis upstream diff {server}` shows it, `aegis upstream accept {server} \
+                 TOOL` accepts it after all"
+            )),
         }
     }
 }

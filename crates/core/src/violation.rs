@@ -115,6 +115,8 @@ violation_kinds! {
     Overloaded: Node 503 -32603,
     /// The call ran into the node's own time limit.
     DeadlineExceeded: Node 504 -32603,
+    /// The tool is of an MCP server that does not run, and has not said yet what it offers.
+    UpstreamUnavailable: Node 503 -32603,
     /// Commands can't be confined here as the node's floor demands, so none is run.
     SandboxUnavailable: Node 503 -32603,
     /// The node is stopping.

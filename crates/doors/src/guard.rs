@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body::Body as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{Doors, wire};
 
@@ -111,7 +111,7 @@ fn forbidden(what: &str, value: Option<&str>, rule: &str) -> Response {
 
 /// Reads the whole body before anybody looks at it: too large, too slow and half-sent bodies end here, and a
 /// handler that has one never waits for the network.
-pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request, next: Next) -> Response {
+async fn whole_body(doors: &Doors, request: Request) -> Result<Request, Response> {
     let limit = usize::try_from(doors.network.max_body.0).unwrap_or(usize::MAX);
     let (parts, body) = request.into_parts();
     let announced = parts
@@ -120,34 +120,34 @@ pub(crate) async fn whole_body(State(doors): State<Arc<Doors>>, request: Request
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
         .unwrap_or(0);
     if announced > limit as u64 {
-        return too_large(limit);
+        return Err(too_large(limit));
     }
     // A stranger's body is not read at all; whoever answers will ask for a credential first.
     if body.size_hint().exact() != Some(0)
         && doors.identity.bearer(bearer(&parts.headers), Door::Rest, None).await.is_err()
     {
-        return next.run(Request::from_parts(parts, Body::empty())).await;
+        return Ok(Request::from_parts(parts, Body::empty()));
     }
     let patience = doors.network.body_timeout;
     match tokio::time::timeout(patience.0, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => {
             let mut request = Request::from_parts(parts, Body::from(bytes));
             DefaultBodyLimit::disable().apply(&mut request);
-            next.run(request).await
+            Ok(request)
         }
-        Ok(Err(error)) if is_over_limit(&error) => too_large(limit),
-        Ok(Err(error)) => wire::refusal(&Violation::new(
+        Ok(Err(error)) if is_over_limit(&error) => Err(too_large(limit)),
+        Ok(Err(error)) => Err(wire::refusal(&Violation::new(
             ViolationKind::MalformedRequest,
             format!("the body did not arrive whole: {error}"),
-        )),
-        Err(_) => wire::refusal_with_status(
+        ))),
+        Err(_) => Err(wire::refusal_with_status(
             &Violation::new(
                 ViolationKind::MalformedRequest,
                 format!("the body did not arrive whole within {patience}"),
             )
             .rule("spec.network.body_timeout"),
             StatusCode::REQUEST_TIMEOUT,
-        ),
+        )),
     }
 }
 
@@ -174,23 +174,41 @@ impl Crowd {
         let places = doors.network.max_concurrent_requests as usize;
         Self { doors: Arc::clone(doors), places: Arc::new(Semaphore::new(places)) }
     }
+
+    fn enter(&self) -> Result<SemaphorePermit<'_>, Box<Response>> {
+        if self.doors.stopping.is_cancelled() {
+            let stopping = Violation::new(ViolationKind::ShuttingDown, "the node is stopping").retry_after(5);
+            return Err(Box::new(wire::refusal(&stopping)));
+        }
+        self.places.try_acquire().map_err(|_| {
+            let full = Violation::new(ViolationKind::Overloaded, "too many requests are in work")
+                .rule("spec.network.max_concurrent_requests")
+                .hint("try again shortly")
+                .retry_after(1);
+            self.doors.plane.meters().refused(full.kind);
+            Box::new(wire::refusal(&full))
+        })
+    }
 }
 
+/// Lets a request in when there is room.
 pub(crate) async fn crowd(State(crowd): State<Crowd>, request: Request, next: Next) -> Response {
-    if crowd.doors.stopping.is_cancelled() {
-        return wire::refusal(
-            &Violation::new(ViolationKind::ShuttingDown, "the node is stopping").retry_after(5),
-        );
+    match crowd.enter() {
+        Ok(_place) => next.run(request).await,
+        Err(refused) => *refused,
     }
-    let Ok(_place) = crowd.places.try_acquire() else {
-        let full = Violation::new(ViolationKind::Overloaded, "too many requests are in work")
-            .rule("spec.network.max_concurrent_requests")
-            .hint("try again shortly")
-            .retry_after(1);
-        crowd.doors.plane.meters().refused(full.kind);
-        return wire::refusal(&full);
+}
+
+/// As [`crowd`], with its whole body. One step of the way instead of two: each costs every request.
+pub(crate) async fn crowd_and_body(State(crowd): State<Crowd>, request: Request, next: Next) -> Response {
+    let _place = match crowd.enter() {
+        Ok(place) => place,
+        Err(refused) => return *refused,
     };
-    next.run(request).await
+    match whole_body(&crowd.doors, request).await {
+        Ok(request) => next.run(request).await,
+        Err(refused) => refused,
+    }
 }
 
 /// The caller behind a request's bearer token.

@@ -49,8 +49,7 @@ pub fn router(doors: &Arc<Doors>) -> Router {
         .merge(mcp::routes(doors))
         .merge(rest::routes(doors))
         .merge(seal::routes(doors))
-        .layer(middleware::from_fn_with_state(Arc::clone(doors), guard::whole_body))
-        .layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd));
+        .layer(middleware::from_fn_with_state(guard::Crowd::new(doors), guard::crowd_and_body));
     // Their credential is in the body, so nobody can ask for one before it is read: strangers may crowd these, and
     // these alone.
     let signed =

@@ -208,12 +208,16 @@ fn describe(error: &jsonschema::ValidationError<'_>) -> String {
         ValidationErrorKind::Maximum { limit } => format!("{field} must be at most {limit}"),
         ValidationErrorKind::Enum { options } => format!("{field} must be one of {options}"),
         ValidationErrorKind::Format { format } => format!("{field} must be a valid {format}"),
-        ValidationErrorKind::Required { property } => format!("{field} lacks the required member {property}"),
+        ValidationErrorKind::Required { property } => {
+            let lacks = if pointer.is_empty() { "lack" } else { "lacks" };
+            format!("{field} {lacks} the required member {property}")
+        }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             let shown = unexpected.iter().take(MOST_MISTAKES);
             let names: Vec<String> = shown.map(|name| format!("'{}'", clip(name))).collect();
             let more = if unexpected.len() > MOST_MISTAKES { ", …" } else { "" };
-            format!("{field} has unknown members: {}{more}", names.join(", "))
+            let has = if pointer.is_empty() { "have" } else { "has" };
+            format!("{field} {has} unknown members: {}{more}", names.join(", "))
         }
         _ => clip(&error.to_string()),
     }

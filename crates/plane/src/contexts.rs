@@ -15,6 +15,7 @@ use aegis_stores::{
     audit::{AuditError, AuditLog},
     registry::{AppliedContext, ContextRow, Registry, RegistryError},
 };
+use arc_swap::ArcSwapOption;
 use serde::Serialize;
 use serde_json::{Map, json};
 use tokio::sync::Mutex;
@@ -191,11 +192,14 @@ pub struct Contexts {
     policy: Arc<PolicyGate>,
     registry: Registry,
     audit: AuditLog,
+    /// Why the configuration file as it is now is not what the node goes by.
+    refused_file: ArcSwapOption<String>,
 }
 
 impl Contexts {
     pub fn new(layers: Layers, policy: Arc<PolicyGate>, registry: Registry, audit: AuditLog) -> Self {
-        Self { layers: Mutex::new(layers), policy, registry, audit }
+        let refused_file = ArcSwapOption::empty();
+        Self { layers: Mutex::new(layers), policy, registry, audit, refused_file }
     }
 
     /// By name.
@@ -318,7 +322,23 @@ impl Contexts {
         self.put_in_force(&new).await?;
         new.warn_of_hidden();
         *layers = new;
+        self.refused_file.store(None);
         Ok(())
+    }
+
+    /// The configuration file, whether or not there is one yet.
+    pub async fn file(&self) -> Option<PathBuf> {
+        self.layers.lock().await.file.clone()
+    }
+
+    /// Goes on with what the configuration file said before, and remembers why.
+    pub fn refuse_file(&self, reason: String) {
+        self.refused_file.store(Some(Arc::new(reason)));
+    }
+
+    /// Why the configuration file as it is now is not what the node goes by.
+    pub fn refused_file(&self) -> Option<Arc<String>> {
+        self.refused_file.load_full()
     }
 
     async fn put_in_force(&self, layers: &Layers) -> Result<(), ContextError> {

@@ -1,8 +1,9 @@
 //! What would come of a call, gate by gate, without making it. Nothing is charged, recorded or run.
 
 use aegis_core::{
-    Call, Caller, ToolSpec, Verdict, Violation, ViolationKind,
+    Call, Caller, Grant, ToolSpec, Verdict, Violation, ViolationKind,
     approval::{Ask, Asker},
+    tool::Target,
     verdict::ShadowEffect,
 };
 use aegis_gates::{
@@ -35,6 +36,9 @@ pub enum Ends {
 pub struct Step {
     pub gate: &'static str,
     pub says: Says,
+    /// What the call would be refused with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violation: Option<ViolationKind>,
     /// In words.
     pub text: String,
     /// Which rule, and where it is set.
@@ -98,6 +102,7 @@ pub fn explain(
         steps.push(Step {
             gate: "catalog",
             says: Says::Objects,
+            violation: Some(ViolationKind::ToolNotFound),
             text: format!("there is no tool called `{}`", call.tool),
             rule: None,
             hint,
@@ -132,10 +137,10 @@ fn gates(
         None => (None, ""),
     };
     let asks = reasons(tool, &arguments, approval, place, decision.asks.clone());
-    policy(&decision, &asks, steps)
+    policy(tool, &decision, &asks, steps)
 }
 
-fn policy(decision: &Decision, asks: &[Ask], steps: &mut Vec<Step>) -> Ends {
+fn policy(tool: &ToolSpec, decision: &Decision, asks: &[Ask], steps: &mut Vec<Step>) -> Ends {
     let objection = match &decision.verdict.verdict {
         Verdict::Deny(violation) => Some(violation),
         Verdict::Pass { .. } => None,
@@ -148,6 +153,11 @@ fn policy(decision: &Decision, asks: &[Ask], steps: &mut Vec<Step>) -> Ends {
         }
         let rule = decision.granted.as_ref().filter(|_| gate == "allowlist");
         steps.push(passes(gate, holds, rule.map(|granted| granted.grant.rule.clone())));
+        if gate == "deny list"
+            && let Some(granted) = &decision.granted
+        {
+            steps.extend(closed_paths(tool, &granted.grant));
+        }
     }
     if let Some(violation) = objection {
         steps.push(objects("policies", violation));
@@ -168,6 +178,37 @@ fn policy(decision: &Decision, asks: &[Ask], steps: &mut Vec<Step>) -> Ends {
     Ends::Asks
 }
 
+/// What the deny list's paths mean for a tool whose arguments don't say which files it touches.
+fn closed_paths(tool: &ToolSpec, grant: &Grant) -> Option<Step> {
+    let names_paths =
+        |target: &Target| matches!(target, Target::Path { .. } | Target::Tree { .. } | Target::Patch { .. });
+    if grant.denied_paths.is_empty() || tool.targets.iter().any(names_paths) {
+        return None;
+    }
+    let listed: Vec<String> = grant.denied_paths.iter().map(|path| format!("`{path}`")).collect();
+    let listed = listed.join(", ");
+    let (text, hint) = match (tool.is_upstream(), tool.runs_programs()) {
+        (true, _) => (
+            format!(
+                "the paths among the arguments of an MCP server's tool are not known, so nothing at {listed} is closed to it"
+            ),
+            Some(
+                "what its server sees of this machine is set under spec.mcp_servers; a Cedar policy can look at the arguments",
+            ),
+        ),
+        (false, true) => (format!("its sandbox shows nothing at {listed}, whatever the command does"), None),
+        (false, false) => return None,
+    };
+    Some(Step {
+        gate: "deny list",
+        says: Says::Passes,
+        violation: None,
+        text,
+        rule: Some(grant.deny_list.clone()),
+        hint: hint.map(str::to_owned),
+    })
+}
+
 fn shadows(decision: &Decision, steps: &mut Vec<Step>) {
     for shadow in &decision.verdict.would_have {
         let (says, text) = match shadow.effect {
@@ -176,7 +217,7 @@ fn shadows(decision: &Decision, steps: &mut Vec<Step>) {
         };
         let gate = if is_of_labels(&shadow.rule) { "labels" } else { "policies" };
         let rule = Some(shadow.rule.clone());
-        steps.push(Step { gate, says, text: text.to_owned(), rule, hint: None });
+        steps.push(Step { gate, says, violation: None, text: text.to_owned(), rule, hint: None });
     }
 }
 
@@ -196,19 +237,77 @@ fn asked(ask: &Ask) -> Step {
         Some(reason) => format!("{who}: {reason}"),
         None => who.to_owned(),
     };
-    Step { gate, says: Says::Asks, text, rule: Some(ask.rule.clone()), hint: None }
+    Step { gate, says: Says::Asks, violation: None, text, rule: Some(ask.rule.clone()), hint: None }
 }
 
 fn passes(gate: &'static str, text: impl Into<String>, rule: Option<String>) -> Step {
-    Step { gate, says: Says::Passes, text: text.into(), rule, hint: None }
+    Step { gate, says: Says::Passes, violation: None, text: text.into(), rule, hint: None }
 }
 
 fn objects(gate: &'static str, violation: &Violation) -> Step {
     Step {
         gate,
         says: Says::Objects,
+        violation: Some(violation.kind),
         text: format!("{} ({})", violation.message, violation.kind),
         rule: violation.rule.clone(),
         hint: violation.hint.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aegis_core::{
+        Label,
+        caller::Tier,
+        label::TrustClass,
+        path::PathPrefix,
+        tool::{ApprovalRule, Mutability, Route, UPSTREAM_TAG},
+    };
+    use serde_json::Value;
+
+    use super::*;
+
+    fn tool(tag: &str, targets: Vec<Target>) -> ToolSpec {
+        ToolSpec {
+            name: "a.b".into(),
+            aliases: Vec::new(),
+            title: "".into(),
+            category: "a".into(),
+            description: "".into(),
+            tags: vec![tag.to_owned().into()],
+            tier: Tier::User,
+            skip_judge: false,
+            mutability: Mutability::ReadOnly,
+            idempotent: false,
+            approval: ApprovalRule::NotRequired,
+            route: Route::Upstream,
+            targets,
+            label: Label::new(TrustClass::ExternalUntrusted, "x"),
+            provenance: "".into(),
+            input_schema: Value::Null,
+            output_schema: Value::Null,
+            structured_schema: Value::Null,
+            examples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_closed_paths_mean_is_said_where_no_argument_is_a_path() {
+        let grant = Grant {
+            denied_paths: vec![PathPrefix::parse("/workspace/keys").unwrap()],
+            deny_list: "security_contexts[mine].deny_list".into(),
+            ..Grant::default()
+        };
+        let said = |tool: &ToolSpec| closed_paths(tool, &grant).map(|step| (step.text, step.rule.unwrap()));
+        let (text, rule) = said(&tool(UPSTREAM_TAG, Vec::new())).unwrap();
+        assert!(text.contains("nothing at `/workspace/keys` is closed to it"), "{text}");
+        assert_eq!(rule, "security_contexts[mine].deny_list");
+        let runs = Target::Program { program: "bash".into() };
+        let (text, _) = said(&tool("exec", vec![runs])).unwrap();
+        assert!(text.contains("shows nothing at `/workspace/keys`"), "{text}");
+        assert!(said(&tool("files", vec![Target::Path { argument: "path".into() }])).is_none());
+        assert!(said(&tool("web", Vec::new())).is_none());
+        assert!(closed_paths(&tool(UPSTREAM_TAG, Vec::new()), &Grant::default()).is_none());
     }
 }

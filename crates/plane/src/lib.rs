@@ -1,6 +1,7 @@
 //! The plane: the only code that joins gates and routes. Read `Plane::live` from top to bottom to see the life of
 //! a call.
 
+mod absent;
 mod admission;
 pub mod approvals;
 pub mod bus;
@@ -16,6 +17,7 @@ pub mod replay;
 pub mod secrets;
 pub mod servers;
 mod settle;
+mod unstoppable;
 
 pub use admission::Admission;
 pub use approvals::Approvals;

@@ -24,6 +24,7 @@ use crate::{
     carry_out::{Answer, Carried, Done, Stopped},
     meters::Meters,
     record::{self, Draft},
+    unstoppable::Unstoppable,
 };
 
 /// What a plane is made of. Nothing is optional: a forgotten part does not compile.
@@ -141,11 +142,12 @@ impl Plane {
         let id = call.id;
         let (answer, answered) = oneshot::channel();
         let plane = Arc::clone(self);
-        self.work.spawn(async move { plane.live(caller, call, cancel, &*listener, answer).await });
-        let result = answered.await.unwrap_or_else(|_| {
-            Err(Violation::new(ViolationKind::InternalError, "the call ended without an answer")
-                .hint("its record in the audit log says how far it came"))
+        let in_work = self.work.token();
+        let life = Box::pin(async move {
+            let _in_work = in_work;
+            plane.live(caller, call, cancel, &*listener, answer).await;
         });
+        let result = Unstoppable::new(life, answered).await;
         Reply { call: id, result }
     }
 
@@ -311,6 +313,9 @@ impl Plane {
         if let Some(reason) = self.catalog.withheld(name) {
             let withheld = format!("`{shown}` can't be called: {reason}");
             return Violation::new(ViolationKind::ToolQuarantined, withheld);
+        }
+        if let Some(absent) = self.absent(caller, name) {
+            return absent;
         }
         let close = close.map_or_else(String::new, |tool| format!("; did you mean `{}`?", tool.name));
         Violation::new(ViolationKind::ToolNotFound, format!("there is no tool called `{shown}`{close}"))

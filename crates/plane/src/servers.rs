@@ -4,6 +4,7 @@
 mod journal;
 mod layers;
 mod proposals;
+mod sign_in;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -12,7 +13,9 @@ use aegis_core::{
     config::{McpServer, ToolPattern, upstream::check_added},
     nearest::suggestion,
     record::{Entry, NodeRecord},
-    upstream::{LogLine, ServerStatus, ServerTool, TestReport, UpstreamError, Upstreams},
+    upstream::{
+        Lack, LogLine, ServerStatus, ServerTool, SharedResource, TestReport, UpstreamError, Upstreams,
+    },
 };
 use aegis_stores::{
     audit::{AuditError, AuditLog},
@@ -36,8 +39,14 @@ pub enum ServerError {
     Taken(String),
     #[error("the server can't be added: {0}")]
     Invalid(String),
+    #[error("the server can't be added: {}", .0.what)]
+    Unusable(Lack),
     #[error("the added server `{name}` in the registry can't be read: {source}")]
     Stored { name: String, source: serde_json::Error },
+    #[error("the server `{server}` has no tool `{tool}`{close}")]
+    UnknownTool { server: String, tool: String, close: String },
+    #[error("the server `{name}` is defined in {place}, where nothing is said of signing in")]
+    NoSignIn { name: String, place: String },
     #[error("nothing of `{0}` waits for a decision: `aegis upstream diff {0}` shows what does")]
     NothingProposed(String),
     #[error(transparent)]
@@ -64,6 +73,15 @@ pub enum Change {
     Added,
     Updated,
     Unchanged,
+}
+
+/// A server that was put there.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    pub server: Server,
+    pub change: Change,
+    /// What it needs and does not have yet.
+    pub missing: Vec<Lack>,
 }
 
 /// Changes servers, one change at a time: recorded, stored, then in force.
@@ -132,7 +150,7 @@ impl Servers {
     }
 
     /// Adds a server and starts it.
-    pub async fn add(&self, server: McpServer, operator: &Caller) -> Result<Server, ServerError> {
+    pub async fn add(&self, server: McpServer, operator: &Caller) -> Result<Installed, ServerError> {
         let layers = self.layers.lock().await;
         if !layers.in_file(&server.name) && layers.added(&server.name).is_some() {
             return Err(ServerError::Taken(server.name));
@@ -142,17 +160,19 @@ impl Servers {
 
     /// Adds a server, or puts it in the place of the added one of its name. One that is there already, as it is, notices
     /// nothing.
-    pub async fn put(&self, server: McpServer, operator: &Caller) -> Result<(Server, Change), ServerError> {
+    pub async fn put(&self, server: McpServer, operator: &Caller) -> Result<Installed, ServerError> {
         let layers = self.layers.lock().await;
         let change = match layers.configured().into_iter().find(|one| one.server.name == server.name) {
             Some(same) if same.server == server => {
                 drop(layers);
-                return Ok((self.show(&server.name).await?, Change::Unchanged));
+                let missing = self.live.lacks(&server).await.missing;
+                let server = self.show(&server.name).await?;
+                return Ok(Installed { server, change: Change::Unchanged, missing });
             }
             Some(_) => Change::Updated,
             None => Change::Added,
         };
-        Ok((self.install(layers, server, change, operator).await?, change))
+        self.install(layers, server, change, operator).await
     }
 
     async fn install(
@@ -161,13 +181,17 @@ impl Servers {
         server: McpServer,
         change: Change,
         operator: &Caller,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<Installed, ServerError> {
         if layers.in_file(&server.name) {
             return Err(ServerError::InFile { place: layers.place(), name: server.name });
         }
         let mut others = layers.servers();
         others.retain(|other| other.name != server.name);
         check_added(&others, &server).map_err(ServerError::Invalid)?;
+        let lacks = self.live.lacks(&server).await;
+        if let Some(wrong) = lacks.wrong.into_iter().next() {
+            return Err(ServerError::Unusable(wrong));
+        }
         let name = server.name.clone();
         let row = AddedServer {
             name: name.clone(),
@@ -184,7 +208,18 @@ impl Servers {
         layers.add(row, server);
         self.live.replace(layers.servers()).await;
         drop(layers);
-        self.show(&name).await
+        let server = self.show(&name).await?;
+        Ok(Installed { server, change, missing: lacks.missing })
+    }
+
+    /// Waits until a server that is being started runs, or has failed to.
+    pub async fn started(&self, name: &str) {
+        self.live.started(name).await;
+    }
+
+    /// Resources that several servers list, by address.
+    pub async fn shared_resources(&self) -> Vec<SharedResource> {
+        self.live.shared_resources().await
     }
 
     /// Ends an added server and forgets it, with what was accepted of it.
@@ -265,6 +300,11 @@ impl Servers {
         operator: &Caller,
     ) -> Result<Vec<Pin>, ServerError> {
         let pins = self.pins(name).await?;
+        let known = || pins.iter().map(|pin| pin.definition.tool.as_str());
+        if let Some((tool, _)) = tools.iter().find(|(tool, _)| !known().any(|known| known == tool)) {
+            let close = suggestion(tool, known());
+            return Err(ServerError::UnknownTool { server: name.to_owned(), tool: tool.clone(), close });
+        }
         let meant = proposals::meant(&pins, &tools, accept);
         if meant.is_empty() {
             return Err(ServerError::NothingProposed(name.to_owned()));

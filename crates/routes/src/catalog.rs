@@ -40,6 +40,24 @@ pub(crate) struct View {
     by_name: HashMap<String, usize>,
     /// Tools that servers offer and nobody may call, and why.
     withheld: HashMap<String, String>,
+    /// The servers whose tools are not all here.
+    #[debug(skip)]
+    servers: Option<Arc<dyn Absentees>>,
+}
+
+/// Whoever knows which tools are missing because their server is not there.
+pub(crate) trait Absentees: Send + Sync {
+    fn absent(&self, tool: &str) -> Option<Absent>;
+}
+
+/// A tool that can't be called because its server can't.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absent {
+    pub server: String,
+    /// In which state the server is, and why.
+    pub reason: String,
+    /// Whether it is about to be there.
+    pub is_starting: bool,
 }
 
 #[derive(Clone)]
@@ -102,6 +120,11 @@ impl Catalog {
         self.look(|view| view.withheld.get(name).cloned())
     }
 
+    /// The server that would have this tool, if it were there.
+    pub fn absent(&self, name: &str) -> Option<Absent> {
+        self.look(|view| view.servers.clone())?.absent(name)
+    }
+
     /// The node's own tool of that name, whether or not a server takes its place.
     pub(crate) fn built_in(&self, name: &str) -> Option<Arc<ToolSpec>> {
         self.own.get(name).map(|entry| Arc::clone(&entry.spec))
@@ -135,9 +158,10 @@ impl Catalog {
         &self,
         others: Vec<Entry>,
         withheld: HashMap<String, String>,
+        servers: Arc<dyn Absentees>,
         claimed: &dyn Fn(&str) -> bool,
     ) -> View {
-        let mut view = View { withheld, ..View::default() };
+        let mut view = View { withheld, servers: Some(servers), ..View::default() };
         for entry in self.own.tools.iter().filter(|entry| !claimed(&entry.spec.name)) {
             view.add(entry.clone());
         }

@@ -16,11 +16,13 @@ use aegis_core::{
 
 use sha2::{Digest, Sha256};
 
-use crate::registry::Registry;
+use crate::registry::{NewSecret, Registry};
 
 /// Passing values that texts are searched for, such as access tokens. The oldest make room: by then their holders have
 /// asked again.
 const MOST_PASSING: usize = 4096;
+/// Who stored what no person did.
+const KEPT_BY: &str = "node";
 /// A key or a certificate; a device would never end.
 const LARGEST_FILE: u64 = 64 * 1024;
 
@@ -173,6 +175,35 @@ impl SecretSource for SecretResolver {
             let place = Place::of(reference, principal);
             self.known.write().unwrap_or_else(PoisonError::into_inner).keep(place, &resolved.secret);
             Ok(resolved)
+        })
+    }
+
+    fn keep<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        secret: &'a Secret,
+    ) -> BoxFuture<'a, Result<(), SecretError>> {
+        Box::pin(async move {
+            let unavailable =
+                |reason: String| SecretError::Unavailable { reference: reference.to_string(), reason };
+            let SecretRef::Stored(name) = reference else {
+                return Err(unavailable("only the secret store can be written to".to_owned()));
+            };
+            let new = NewSecret {
+                tenant: self.tenant.clone(),
+                name: name.clone(),
+                value: secret.clone(),
+                expires: None,
+                created_by: KEPT_BY.into(),
+            };
+            let there = self.registry.secret(&self.tenant, name).await;
+            let is_there = there.map_err(|error| unavailable(error.to_string()))?.is_some();
+            let written = if is_there {
+                self.registry.rotate_secret(new).await
+            } else {
+                self.registry.set_secret(new).await
+            };
+            written.map_err(|error| unavailable(error.to_string())).map(drop)
         })
     }
 

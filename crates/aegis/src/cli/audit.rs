@@ -37,9 +37,12 @@ pub enum Audit {
     /// Check chain, heads and signatures
     #[command(after_help = "Examples:\n  aegis audit verify\n  \
                             aegis audit verify --head head.json   # does the log still hold what it held then\n  \
-                            aegis audit verify --file log.jsonl --key audit.pub   # anywhere, without a node")]
+                            aegis audit verify log.jsonl --key audit.pub   # anywhere, without a node")]
     Verify {
         /// An exported file instead of the node's own log
+        #[arg(value_name = "FILE", conflicts_with = "file")]
+        exported: Option<PathBuf>,
+        /// The same, said with its name
         #[arg(long)]
         file: Option<PathBuf>,
         /// The public key [default: DATA/audit.pub]

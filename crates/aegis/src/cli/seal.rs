@@ -5,7 +5,7 @@ use std::time::Duration;
 use aegis_core::Tier;
 use clap::Subcommand;
 
-use super::duration;
+use super::lasting;
 
 #[derive(Debug, Subcommand)]
 pub enum Seal {
@@ -30,7 +30,7 @@ pub enum Seal {
         #[arg(long)]
         user: Option<String>,
         /// How long it may attest, e.g. 8h or 30d
-        #[arg(long, value_name = "D", default_value = "30d", value_parser = duration)]
+        #[arg(long, value_name = "D", default_value = "30d", value_parser = lasting)]
         ttl: Duration,
         /// How many sessions it may open [default: any number]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

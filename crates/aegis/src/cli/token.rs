@@ -5,7 +5,7 @@ use std::time::Duration;
 use aegis_core::Tier;
 use clap::Subcommand;
 
-use super::duration;
+use super::lasting;
 
 #[derive(Debug, Subcommand)]
 pub enum Token {
@@ -20,7 +20,7 @@ pub enum Token {
         #[arg(long, default_value = "user", value_parser = |text: &str| text.parse::<Tier>())]
         tier: Tier,
         /// How long it is good for, e.g. 8h or 30d
-        #[arg(long, value_name = "D", default_value = "30d", value_parser = duration)]
+        #[arg(long, value_name = "D", default_value = "30d", value_parser = lasting)]
         ttl: Duration,
         /// The tenant it belongs to [default: the operator's]
         #[arg(long)]

@@ -44,6 +44,14 @@ pub enum Upstream {
         /// The server's name, as `aegis upstream list` shows it
         name: String,
     },
+    /// Sign in to a server in a browser; the node keeps the tokens and renews them
+    #[command(
+        after_help = "For servers that speak HTTP and ask for OAuth. The node finds out where one signs in, registers itself \
+                            there where that is offered, and keeps the tokens in the secret store: whoever may call the server's \
+                            tools acts as whoever signed in.\n\nExamples:\n  aegis upstream sign-in search\n  \
+                            aegis upstream sign-in crm --client-id aegis --client-secret secret:crm/client --scope crm.read"
+    )]
+    SignIn(SignIn),
     /// End an added server and forget it
     #[command(after_help = "Example:\n  aegis upstream remove github")]
     Remove {
@@ -94,6 +102,24 @@ pub enum Upstream {
         #[arg(long, requires = "tools")]
         digest: Option<String>,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct SignIn {
+    /// The server's name, as `aegis upstream list` shows it
+    pub name: String,
+    /// A client that is registered there already [default: one that the node registers]
+    #[arg(long, value_name = "ID")]
+    pub client_id: Option<String>,
+    /// Its secret, if it has one: env:NAME, file:/path or secret:name
+    #[arg(long, value_name = "REF", requires = "client_id")]
+    pub client_secret: Option<String>,
+    /// What the tokens are to be good for; repeat it for several [default: what the server asks for]
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    /// The port of this machine's loopback that the browser comes back to [default: any that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub port: u16,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::duration;
+use super::lasting;
 
 #[derive(Debug, Subcommand)]
 pub enum Volume {
@@ -36,7 +36,7 @@ pub enum Volume {
         #[arg(long)]
         user: Option<String>,
         /// How long it lasts, e.g. 8h or 30d
-        #[arg(long, value_name = "D", default_value = "1h", value_parser = duration)]
+        #[arg(long, value_name = "D", default_value = "1h", value_parser = lasting)]
         ttl: Duration,
     },
     /// End an export: what was mounted is of no use from then on

@@ -20,7 +20,7 @@ use serde_json::{Value, json, value::RawValue};
 use crate::{
     cli::{Acting, Audit, Global, Verdict},
     client::Answer,
-    locate,
+    input, locate,
     output::{Ending, harmless, json_line, say},
 };
 
@@ -43,8 +43,9 @@ pub(super) async fn run(global: &Global, command: &Audit) -> anyhow::Result<Endi
             };
             tail(global, filter, *limit, *follow).await
         }
-        Audit::Verify { file, key, head } => {
-            verify(global, file.as_deref(), key.as_deref(), head.as_deref()).await
+        Audit::Verify { exported, file, key, head } => {
+            let file = exported.as_deref().or(file.as_deref());
+            verify(global, file, key.as_deref(), head.as_deref()).await
         }
         Audit::Export { file } => export(global, file).await,
         Audit::Head => head(global).await,
@@ -145,23 +146,22 @@ async fn verify(
     kept: Option<&Path>,
 ) -> anyhow::Result<Ending> {
     let key_file = match key {
-        Some(key) => key.to_owned(),
+        Some(key) => {
+            input::open(key)?;
+            key.to_owned()
+        }
         None => DataDir::read_only(locate::data_dir(global)?)?.audit_public_key(),
     };
     let key = PublicKey::read(key_file)?;
     let kept: Option<Head> = match kept {
         Some(file) => {
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+            let text = input::text(file)?;
             Some(serde_json::from_str(&text).with_context(|| format!("{} holds no head", file.display()))?)
         }
         None => None,
     };
     let source = match file {
-        Some(file) => {
-            let opened = File::open(file).with_context(|| format!("can't read {}", file.display()))?;
-            Source::Export(Box::new(BufReader::with_capacity(1 << 20, opened)))
-        }
+        Some(file) => Source::Export(Box::new(BufReader::with_capacity(1 << 20, input::open(file)?))),
         None => {
             // The newest records are signed first, so that the report covers them.
             let _ = sealed_by_node(global).await;

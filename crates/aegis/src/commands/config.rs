@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use aegis_core::{
     config::{NodeConfig, security_context::OPERATOR_CONTEXT},
-    document::{self, Diagnostic},
+    document::{self, Diagnostic, Parsed},
     quantity::counted,
 };
 use anyhow::Context;
@@ -12,7 +12,9 @@ use crate::{
     cli::{Acting, Config, Global},
     client::Answer,
     ending::Mistake,
-    input, locate,
+    input,
+    known::Known,
+    locate,
     output::{Ending, in_words, json_line, json_pretty, say, say_part, text},
     reload, volumes,
 };
@@ -124,14 +126,17 @@ fn validate(global: &Global, file: &Path, elsewhere: bool) -> anyhow::Result<End
     let text = input::text(file)?;
     let name = file.display().to_string();
     let (mut mistakes, mut warnings) = (Vec::new(), Vec::new());
-    match NodeConfig::parse(&text) {
+    match NodeConfig::read(&text) {
         Err(found) => mistakes = found,
-        Ok(_) if elsewhere => {}
-        Ok(config) => {
-            for (severe, diagnostic) in places(&text, &config, &locate::data_dir(global)?) {
-                let list = if severe { &mut mistakes } else { &mut warnings };
-                list.push(diagnostic);
+        Ok(parsed) => {
+            let data = locate::data_dir(global)?;
+            if !elsewhere {
+                for (severe, diagnostic) in places(&parsed, &data) {
+                    let list = if severe { &mut mistakes } else { &mut warnings };
+                    list.push(diagnostic);
+                }
             }
+            warnings.extend(names(&parsed, &data)?);
         }
     }
     let valid = mistakes.is_empty();
@@ -154,13 +159,24 @@ fn validate(global: &Global, file: &Path, elsewhere: bool) -> anyhow::Result<End
 }
 
 /// What is wrong with the directories of volumes, each at its place in the text, and whether it can't work like this.
-fn places(text: &str, config: &NodeConfig, data: &Path) -> Vec<(bool, Diagnostic)> {
-    let Ok(parsed) = document::parse::<NodeConfig>(text) else { return Vec::new() };
-    let troubles = volumes::look(config, data).into_iter();
+fn places(parsed: &Parsed<NodeConfig>, data: &Path) -> Vec<(bool, Diagnostic)> {
+    let troubles = volumes::look(&parsed.value, data).into_iter();
     troubles
         .map(|trouble| {
             let message = format!("{}; {}", trouble.found, trouble.mend);
             (trouble.severe, parsed.diagnostic(&trouble.pointer, message))
         })
         .collect()
+}
+
+/// Entries of contexts that name no tool and no volume there is.
+fn names(parsed: &Parsed<NodeConfig>, data: &Path) -> anyhow::Result<Vec<Diagnostic>> {
+    let own = &parsed.value.spec.security_contexts;
+    let doubts = Known::of(parsed.value.clone(), data)?.doubts();
+    let written = doubts.into_iter().filter_map(|doubt| {
+        let index = own.iter().position(|context| context.name == doubt.context)?;
+        let pointer = format!("/spec/security_contexts/{index}{}", doubt.pointer);
+        Some(parsed.diagnostic(&pointer, doubt.message))
+    });
+    Ok(written.collect())
 }

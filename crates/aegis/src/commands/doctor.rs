@@ -1,26 +1,25 @@
+mod policies;
 mod upstreams;
 
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use aegis_core::config::NodeConfig;
-use aegis_gates::policy::list_sources;
 use aegis_routes::exec::{Runtimes, Sandbox};
 use aegis_sandbox::State as LayerState;
 use aegis_stores::DataDir;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::{
     cli::{Acting, Global},
     client::Answer,
     locate::{self, NodeFile},
-    node,
     output::{Ending, in_words, json_line, say},
     volumes,
 };
@@ -66,13 +65,26 @@ impl Finding {
 pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
     let data = locate::data_dir(global)?;
     let running = locate::running(&data);
-    let (configuration, config) = configuration(global);
+    let asked = match &running {
+        Some(running) => Some(ask(&data, running).await),
+        None => None,
+    };
+    let status = match &asked {
+        Some(Ok(Answer::Ok(status))) => status.clone(),
+        _ => Value::Null,
+    };
+    let refused = &status["refused"];
+    let (configuration, config) = configuration(global, &status);
     let mut findings = vec![configuration, data_directory(&data), token(&data), disk(&data)];
     findings.extend(volumes(&data, &config));
-    findings.extend([policies(&data, &config), clock(&data), kernel(), open_files()]);
+    if let Some(running) = &running {
+        findings.extend(uncounted(&data, running).await);
+    }
+    findings.extend(policies::look(&data, &config, refused["policies"].as_str()).await);
+    findings.extend([clock(&data), kernel(), open_files()]);
     findings.extend(sandbox(&config).await);
     findings.extend(upstreams::look(&data, running.as_ref(), &config).await);
-    findings.push(node(&data, running.as_ref(), &config).await);
+    findings.push(node(running.as_ref().zip(asked), &config).await);
     let bad = findings.iter().any(|finding| finding.state == State::Bad);
     if global.json {
         json_line(&json!({"healthy": !bad, "findings": findings}));
@@ -92,16 +104,30 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
     Ok(if bad { Ending::Failed } else { Ending::Done })
 }
 
-fn configuration(global: &Global) -> (Finding, NodeConfig) {
+/// The file of the running node, unless another one was asked about.
+fn configuration(global: &Global, status: &Value) -> (Finding, NodeConfig) {
     const CHECK: &str = "configuration";
-    let read = locate::config_file(global).and_then(|file| Ok((locate::read_config(file.as_deref())?, file)));
-    match read {
-        Ok((config, None)) => (Finding::good(CHECK, "built-in defaults"), config),
-        Ok((config, Some(file))) => (Finding::good(CHECK, format!("{} is valid", file.display())), config),
-        Err(error) => (
-            Finding::bad(CHECK, in_words(&error), "correct it; `aegis config validate` checks it again"),
-            NodeConfig::default(),
-        ),
+    const MEND: &str = "correct it; `aegis config validate` checks it again";
+    let own = status["configuration_file"].as_str().map(PathBuf::from);
+    let file = match own.filter(|own| global.config.is_none() && own.is_file()) {
+        Some(own) => Ok(Some(own)),
+        None => locate::config_file(global),
+    };
+    let read = file.and_then(|file| Ok((locate::read_config(file.as_deref())?, file)));
+    let refused = status["refused"]["configuration"].as_str();
+    match (read, refused) {
+        (Ok((config, _)), Some(refused)) => {
+            let found = format!("the running node goes on with what it had: {refused}");
+            (Finding::bad(CHECK, found, MEND), config)
+        }
+        (Ok((config, None)), None) => (Finding::good(CHECK, "built-in defaults"), config),
+        (Ok((config, Some(file))), None) => {
+            (Finding::good(CHECK, format!("{} is valid", file.display())), config)
+        }
+        (Err(error), refused) => {
+            let kept = if refused.is_some() { "the running node goes on with what it had: " } else { "" };
+            (Finding::bad(CHECK, format!("{kept}{}", in_words(&error)), MEND), NodeConfig::default())
+        }
     }
 }
 
@@ -179,19 +205,19 @@ fn volumes(data: &Path, config: &NodeConfig) -> Vec<Finding> {
     }
 }
 
-fn policies(data: &Path, config: &NodeConfig) -> Finding {
-    const CHECK: &str = "policies";
-    let directory = node::policies(config, data);
-    match list_sources(&directory) {
-        Ok(found) if found.is_empty() => Finding::good(CHECK, format!("none in {}", directory.display())),
-        Ok(found) => Finding::good(
-            CHECK,
-            format!("{} in {}; `aegis policy check` reads them", found.len(), directory.display()),
-        ),
-        Err(error) => {
-            Finding::bad(CHECK, error.to_string(), "correct it; `aegis policy check` reads them again")
-        }
-    }
+/// Directories in volumes that the running node can't look into.
+async fn uncounted(data: &Path, running: &NodeFile) -> Vec<Finding> {
+    let Ok(client) = locate::client(data, running, &Acting::default()) else { return Vec::new() };
+    let Ok(Answer::Ok(found)) = client.get("/v1/volumes").await else { return Vec::new() };
+    let volumes = found["volumes"].as_array().into_iter().flatten();
+    volumes
+        .filter(|row| row["unread_directories"].as_u64().unwrap_or(0) > 0)
+        .map(|row| {
+            let mend =
+                "let the node's user read them, or delete them: until then a quota holds less than it says";
+            Finding::warning("volumes", super::volume::uncounted(row), mend)
+        })
+        .collect()
 }
 
 fn disk(data: &Path) -> Finding {
@@ -314,9 +340,14 @@ fn open_files() -> Finding {
     Finding::good(CHECK, format!("at most {limit}"))
 }
 
-async fn node(data: &Path, running: Option<&NodeFile>, config: &NodeConfig) -> Finding {
+async fn ask(data: &Path, running: &NodeFile) -> anyhow::Result<Answer> {
+    locate::client(data, running, &Acting::default())?.get("/v1/status").await
+}
+
+/// What the running node answered, if one runs.
+async fn node(running: Option<(&NodeFile, anyhow::Result<Answer>)>, config: &NodeConfig) -> Finding {
     const CHECK: &str = "node";
-    let Some(running) = running else {
+    let Some((running, answer)) = running else {
         let listen = config.spec.network.listen;
         return match TcpListener::bind(listen).await {
             Ok(_) => Finding::good(CHECK, format!("not running; {listen} is free")),
@@ -326,10 +357,6 @@ async fn node(data: &Path, running: Option<&NodeFile>, config: &NodeConfig) -> F
                 "choose another address with --listen, or stop the program that has it",
             ),
         };
-    };
-    let answer = match locate::client(data, running, &Acting::default()) {
-        Ok(client) => client.get("/v1/status").await,
-        Err(error) => Err(error),
     };
     match answer {
         Ok(Answer::Ok(status)) => Finding::good(

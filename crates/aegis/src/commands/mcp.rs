@@ -19,10 +19,8 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     if let Some(running) = locate::running(&data) {
         let client = locate::client(&data, &running, &command.acting)?;
-        // A client that was started with a slip of the pen would otherwise see a server without tools.
-        if client.context.is_some()
-            && let Answer::Refused(violation) = client.get("/v1/tools").await?
-        {
+        // A client that was started with a slip of the pen would otherwise see a server without tools, or none at all.
+        if let Answer::Refused(violation) = client.get("/v1/tools").await? {
             return Ok(output::refusal(&violation, global.json));
         }
         let url = format!("http://{}/mcp", client.address);

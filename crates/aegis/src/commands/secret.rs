@@ -3,7 +3,7 @@ use std::{
     path::Path,
 };
 
-use aegis_core::{Secret, quantity::counted};
+use aegis_core::{Secret, quantity::counted, secret::SHORTEST_REDACTED};
 use anyhow::Context as _;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use super::call::urlencoded;
 use crate::{
     backend::Backend,
     cli::{self, Global},
+    client::Answer,
     output::{Ending, finish, say, table_or, text},
 };
 
@@ -43,7 +44,15 @@ pub(super) async fn run(global: &Global, command: &cli::Secret) -> anyhow::Resul
         cli::Secret::Delete { name, tenant } => backend.delete(&address(name, tenant.as_deref())).await,
         cli::Secret::RenewKey => backend.post("/v1/secret-keys/renew", &json!({})).await,
     };
+    let stored = matches!(answer, Ok(Answer::Ok(_)));
     let ended = answer.map(|answer| finish(global, answer, |found| show(command, found)));
+    if let Some(value) = value.filter(|value| stored && value.expose().len() < SHORTEST_REDACTED) {
+        eprintln!(
+            "warning: {} bytes are too few to be told from ordinary words, so the value is not taken out of what servers \
+             answer and of logs; {SHORTEST_REDACTED} and more are",
+            value.expose().len()
+        );
+    }
     backend.close().await;
     ended
 }

@@ -10,6 +10,7 @@ use tokio::{
 
 use crate::{
     cli::{Global, Up},
+    known,
     locate::{self, NodeFile},
     node::{Node, VERSION},
     output::{Ending, json_line, say},
@@ -19,6 +20,8 @@ use crate::{
 
 pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending> {
     super::log("warn,aegis=info,aegis_stores=info,aegis_plane=info");
+    // Needed whatever the configuration says, so it is made while that is read.
+    tokio::task::spawn_blocking(aegis_gates::policy::warm_up);
     let data = locate::data_dir(global)?;
     let file = locate::config_file(global)?;
     let watched = Watched::read(file.clone(), data.join("config.yaml"))?;
@@ -53,6 +56,7 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     write_node_file(&node.data.node_file(), &node_file)?;
     announce(global, &node, address);
     node.start_servers(None).await;
+    known::warn_of_doubts(&node.doors).await;
 
     let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config), watched));
     let policy_watcher = tokio::spawn(reload_policies::watch(

@@ -82,8 +82,12 @@ async fn list(
         return Ok(Ending::Done);
     }
     let rows = |found: &Value, member: &str| found[member].as_array().cloned().unwrap_or_default();
-    let shown: Vec<[String; 4]> = rows(&volumes, "volumes").iter().map(volume).collect();
-    table(["VOLUME", "MOUNTED AT", "ACCESS", "AT MOST"], &shown);
+    let found = rows(&volumes, "volumes");
+    let shown: Vec<[String; 5]> = found.iter().map(volume).collect();
+    table(["VOLUME", "MOUNTED AT", "ACCESS", "AT MOST", "IN USE"], &shown);
+    for row in found.iter().filter(|row| row["unread_directories"].as_u64().unwrap_or(0) > 0) {
+        eprintln!("warning: {}", uncounted(row));
+    }
     let shown: Vec<[String; 7]> = rows(&exports, "exports").iter().map(export).collect();
     if shown.is_empty() {
         say!("\nnothing is exported; `aegis volume export --context workspace` exports a volume over NFS");
@@ -94,11 +98,22 @@ async fn list(
     Ok(Ending::Done)
 }
 
-fn volume(row: &Value) -> [String; 4] {
+/// What the use of a volume leaves out.
+pub(super) fn uncounted(row: &Value) -> String {
+    format!(
+        "volume `{}`: {} of its directories can't be looked into, so what is in there is not counted as in use",
+        text(&row["id"]),
+        row["unread_directories"]
+    )
+}
+
+fn volume(row: &Value) -> [String; 5] {
     let [id, mount_path, access] = ["id", "mount_path", "access_mode"].map(|member| text(&row[member]));
     let limit =
         row["size_limit"].as_u64().map_or_else(|| "no limit".to_owned(), |size| Size(size).to_string());
-    [id, mount_path, access, limit]
+    // Whole kibibytes are enough to see how full it is.
+    let used = row["used"].as_u64().map(|used| Size(used.div_ceil(1024).saturating_mul(1024)).to_string());
+    [id, mount_path, access, limit, used.unwrap_or_else(|| "not counted".to_owned())]
 }
 
 fn export(row: &Value) -> [String; 7] {

@@ -224,9 +224,9 @@ fn without_a_node_nobody_can_be_asked() {
     let data = dir.path().join("data");
     let call = ["call", "--config", config.to_str().unwrap(), "--context", "careful", "fs.write", WRITE];
     let (code, shown) = ended(&cli(&data, &call));
-    assert_eq!(code, Some(4), "{shown}");
+    assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("aegis up"), "{shown}");
     let (code, shown) = ended(&cli(&data, &["approvals", "list"]));
     assert_eq!(code, Some(1));
-    assert!(shown.contains("start it with `aegis up`"), "{shown}");
+    assert!(shown.contains("start it with `aegis up --data "), "{shown}");
 }

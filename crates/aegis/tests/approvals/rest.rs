@@ -144,7 +144,7 @@ fn a_settled_question_is_not_asked_again_until_it_is_taken_back() {
     assert_eq!(always(&node.token, json!({"tool": "fs.write", "any_arguments": true})).status, 400);
     assert_eq!(
         always(&node.token, json!({"tool": "fs.wirte", "user": "ann", "any_arguments": true})).status,
-        400
+        404
     );
     // Whoever says nothing about arguments, or two things, has not said which calls are meant.
     for unsaid in [

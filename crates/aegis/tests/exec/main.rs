@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/engine.rs"]
+mod engine;
 
 mod assistant;
 mod bad_input;

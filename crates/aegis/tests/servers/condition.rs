@@ -5,6 +5,10 @@ use serde_json::json;
 use super::{common, config, ready, server, status};
 use crate::common::TestNode;
 
+fn message(answer: &common::Answer) -> String {
+    answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
 fn stopped(more: &str, arguments: &str) -> (TestNode, String) {
     let one = match more.strip_prefix("executable: ") {
         Some(program) => format!("    - name: fix\n      executable: {program}\n"),
@@ -28,7 +32,9 @@ fn what_keeps_a_server_from_starting_is_told() {
     ] {
         let (node, reason) = stopped(more, arguments);
         assert!(reason.contains(told), "{more}: {reason}");
-        assert_eq!(node.call("fix.echo", json!({"text": "x"})).violation(), "ToolNotFound");
+        let refused = node.call("fix.echo", json!({"text": "x"}));
+        assert_eq!(refused.violation(), "UpstreamUnavailable", "{more}");
+        assert!(message(&refused).contains(told), "{}", refused.body);
         let ready = node.request("GET", "/readyz", None, None);
         assert_eq!(ready.json()["upstreams"]["stopped"], 1, "{}", ready.body);
         assert_eq!(node.cli(&["upstream", "restart", "fix"]).status.code(), Some(1), "{more}");

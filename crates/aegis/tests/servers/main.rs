@@ -6,13 +6,18 @@
 mod collector;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/engine.rs"]
+mod engine;
 #[path = "../../../mcp-client/tests/client/fixture.rs"]
 mod fixture;
 
 mod calls;
 mod chaos;
 mod condition;
+mod container;
+mod first_steps;
 mod sandboxed;
+mod sign_in;
 mod traces;
 
 use common::TestNode;

@@ -43,7 +43,7 @@ pub use tenancy::TenancyConfig;
 pub use upstream::McpServer;
 
 use crate::{
-    document::{self, Diagnostic},
+    document::{self, Diagnostic, Parsed},
     runtimes::Runtime,
 };
 
@@ -118,6 +118,11 @@ impl Default for NodeConfig {
 impl NodeConfig {
     /// Reads a configuration file. All mistakes are reported at once, each with its place.
     pub fn parse(text: &str) -> Result<Self, Vec<Diagnostic>> {
+        Self::read(text).map(|parsed| parsed.value)
+    }
+
+    /// As [`NodeConfig::parse`], with the places that whatever else there is to say about it can point at.
+    pub fn read(text: &str) -> Result<Parsed<Self>, Vec<Diagnostic>> {
         let parsed = document::parse::<Self>(text)?;
         let mistakes: Vec<Diagnostic> = parsed
             .value
@@ -125,7 +130,7 @@ impl NodeConfig {
             .into_iter()
             .map(|(pointer, message)| parsed.diagnostic(&pointer, message))
             .collect();
-        if mistakes.is_empty() { Ok(parsed.value) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(parsed) } else { Err(mistakes) }
     }
 
     /// The configuration as YAML with literal secrets masked. The contexts that ship are there too, so that one can

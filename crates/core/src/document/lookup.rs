@@ -21,17 +21,18 @@ impl<'s> Schemas<'s> {
     pub(super) fn resolve(self, schema: &'s Schema) -> &'s Schema {
         let mut schema = schema;
         for _ in 0..8 {
-            let target = schema
-                .get("$ref")
-                .and_then(Value::as_str)
-                .and_then(|reference| self.root.pointer(reference.strip_prefix('#')?))
-                .and_then(Value::as_object);
-            match target {
+            let target = schema.get("$ref").and_then(|reference| self.target(reference));
+            match target.and_then(Value::as_object) {
                 Some(target) => schema = target,
                 None => break,
             }
         }
         schema
+    }
+
+    /// What a `$ref` within the same schema is about.
+    pub(super) fn target(self, reference: &Value) -> Option<&'s Value> {
+        self.root.pointer(reference.as_str()?.strip_prefix('#')?)
     }
 
     /// The values a schema lists, when listing values is all it does.

@@ -3,6 +3,7 @@
 
 mod display;
 mod explain;
+mod glance;
 mod lookup;
 pub(crate) mod pointer;
 mod shape;
@@ -10,7 +11,7 @@ mod tree;
 mod words;
 mod write;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
@@ -81,6 +82,12 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(text: &str) -> Result<Parsed<T>, 
     Shape::of::<T>().parse(text)
 }
 
+/// Reads YAML of our own, which a test has held against its schema: a node that starts has better things to do.
+pub(crate) fn read_own<T: DeserializeOwned>(text: &str) -> Option<T> {
+    let (root, _) = tree::read(text).ok()?;
+    serde_json::from_value(root.to_json()).ok()
+}
+
 /// Sorted by place and cut to what a person will read.
 pub(crate) fn in_reading_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     diagnostics.sort_by(|a, b| {
@@ -98,13 +105,38 @@ pub(crate) fn in_reading_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnost
     diagnostics
 }
 
-/// Serde stops at the first mistake and, inside tagged and untagged enums, knows only the enum's own place. The
-/// messages of this crate quote the text they are about, which is then looked for further in.
-fn place_serde_error(
-    root: &Node,
-    json: &Value,
-    error: &serde_path_to_error::Error<serde_json::Error>,
-) -> Diagnostic {
+type SerdeError = serde_path_to_error::Error<serde_json::Error>;
+
+/// Serde stops at the first mistake. Where that is one text of a list, the list is read again without it, so that
+/// every entry of the list is told of.
+fn serde_mistakes<T: DeserializeOwned>(root: &Node, mut json: Value, first: SerdeError) -> Vec<Diagnostic> {
+    let mut mistakes = Vec::new();
+    // Of each list, where in the document those entries stand that are still in it.
+    let mut left: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut next = Some(first);
+    while let Some(error) = next.take() {
+        let mut pointer = serde_pointer(&json, &error);
+        if let Some((list, index)) = pointer.rsplit_once('/')
+            && let Ok(index) = index.parse::<usize>()
+            && let Some(Value::Array(items)) = json.pointer_mut(list)
+            && items.get(index).is_some_and(Value::is_string)
+        {
+            let places = left.entry(list.to_owned()).or_insert_with(|| (0..items.len()).collect());
+            items.remove(index);
+            pointer = format!("{list}/{}", places.remove(index));
+            if mistakes.len() < MAX_DIAGNOSTICS {
+                next = serde_path_to_error::deserialize::<_, T>(&json).err();
+            }
+        }
+        let mark = root.nearest(&pointer).0.node.mark;
+        mistakes.push(Diagnostic::at(mark, &pointer, error.inner().to_string()));
+    }
+    mistakes
+}
+
+/// Inside tagged and untagged enums serde knows only the enum's own place. The messages of this crate quote the text
+/// they are about, which is then looked for further in.
+fn serde_pointer(json: &Value, error: &SerdeError) -> String {
     let mut pointer = String::new();
     for segment in error.path().iter() {
         match segment {
@@ -119,7 +151,7 @@ fn place_serde_error(
     {
         pointer.push_str(&inner);
     }
-    Diagnostic::at(root.nearest(&pointer).0.node.mark, &pointer, message)
+    pointer
 }
 
 /// The pointer to the one text in `value` that equals `text`; `None` when there is none, or more than one.

@@ -1,6 +1,6 @@
 //! What a document must look like: the JSON Schema of a Rust type, ready to judge.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::OnceLock};
 
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -10,15 +10,16 @@ use serde_json::{Map, Value};
 use super::{
     Diagnostic, Parsed,
     explain::explain,
-    place_serde_error,
+    glance, serde_mistakes,
     tree::{self, Mark},
 };
 
-/// A schema and its compiled validator. Building one costs more than a parse: what is parsed often keeps it.
+/// A schema, and its compiled validator once a document needed one. Making it costs more than a parse: what is parsed
+/// often keeps it.
 #[derive(Debug)]
 pub struct Shape {
     schema: Value,
-    validator: Result<Validator, String>,
+    validator: OnceLock<Result<Validator, String>>,
 }
 
 impl Shape {
@@ -27,29 +28,35 @@ impl Shape {
     }
 
     pub fn from_schema(schema: Value) -> Self {
-        let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string());
-        Self { schema, validator }
+        Self { schema, validator: OnceLock::new() }
     }
 
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
+    fn validator(&self) -> Result<&Validator, Vec<Diagnostic>> {
+        let make = || jsonschema::validator_for(&self.schema).map_err(|error| error.to_string());
+        self.validator.get_or_init(make).as_ref().map_err(|error| {
+            vec![Diagnostic::at(Mark::START, "", format!("the schema itself is broken: {error}"))]
+        })
+    }
+
     /// Reads YAML as a `T`. Every mistake is reported at once, each with its place.
     pub fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<Parsed<T>, Vec<Diagnostic>> {
         let (root, mut mistakes) = tree::read(text).map_err(super::in_reading_order)?;
         let json = root.to_json();
-        let validator = self.validator.as_ref().map_err(|error| {
-            vec![Diagnostic::at(Mark::START, "", format!("the schema itself is broken: {error}"))]
-        })?;
-        let fits = validator.is_valid(&json);
+        let fits = match glance::fits(&self.schema, &json) {
+            Some(true) => true,
+            _ => self.validator()?.is_valid(&json),
+        };
         let mut found = explain(&self.schema, &root, fits);
         if fits {
             // The verdict is the validator's; a wrong guess at the branch someone meant is no mistake of theirs.
             found.errors.clear();
         } else if found.errors.is_empty() && found.refused.is_empty() {
             // One only: to list all could take memory that a hostile document chooses.
-            if let Err(error) = validator.validate(&json) {
+            if let Err(error) = self.validator()?.validate(&json) {
                 let pointer = error.instance_path().as_str();
                 let mark = root.nearest(pointer).0.node.mark;
                 found.errors.push(Diagnostic::at(mark, pointer, error.masked().to_string()));
@@ -62,7 +69,7 @@ impl Shape {
         }
         match serde_path_to_error::deserialize(&json) {
             Ok(value) => Ok(Parsed { value, warnings: super::in_reading_order(found.warnings), json, root }),
-            Err(error) => Err(vec![place_serde_error(&root, &json, &error)]),
+            Err(error) => Err(super::in_reading_order(serde_mistakes::<T>(&root, json, error))),
         }
     }
 }

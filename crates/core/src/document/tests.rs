@@ -362,3 +362,73 @@ proptest! {
         prop_assert_eq!(parsed.json().get("anything").cloned(), Some(value), "{}", text);
     }
 }
+
+/// Members that fit the sample and some that do not, in any mixture.
+fn near_sample() -> impl Strategy<Value = Value> {
+    let value = prop::sample::select(vec![
+        json!("a"),
+        json!("A b"),
+        json!("x".repeat(64)),
+        json!("red"),
+        json!("5 m"),
+        json!("10 MiB"),
+        json!("5µs"),
+        json!(0),
+        json!(7),
+        json!(7.0),
+        json!(20.5),
+        json!(99),
+        json!(u64::MAX),
+        json!(null),
+        json!(true),
+        json!([]),
+        json!(["a", "b"]),
+        json!([1]),
+        json!({}),
+        json!({"a": "b"}),
+        json!({"a": 1}),
+        json!([{"type": "run", "command": "x", "within": "5s"}]),
+        json!([{"type": "run", "command": "x"}]),
+        json!([{"type": "ask", "prompt": "?"}]),
+        json!([{"type": "stop"}]),
+        json!([{"type": "go"}]),
+        json!({"type": "stop", "more": 1}),
+        json!("\u{a0}5s"),
+        json!("5 s\n"),
+    ]);
+    let key = prop::sample::select(vec![
+        "name", "version", "colour", "count", "wait", "size", "tags", "env", "steps", "rule", "open",
+        "anything", "nmae",
+    ]);
+    prop::collection::vec((key, value), 0..6).prop_map(|members| {
+        let mut document = json!({"name": "a"});
+        for (key, value) in members {
+            document[key] = value;
+        }
+        document
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_glance_never_contradicts_the_validator(document in near_sample()) {
+        let schema = SAMPLE.schema();
+        let verdict = jsonschema::validator_for(schema).unwrap().is_valid(&document);
+        if let Some(glance) = glance::fits(schema, &document) {
+            prop_assert_eq!(glance, verdict, "{}", document);
+        }
+    }
+}
+
+#[test]
+fn a_glance_is_enough_for_an_ordinary_configuration() {
+    let text = "apiVersion: 100monkeys.ai/v1\nkind: NodeConfig\nmetadata: {name: node-1}\nspec:\n  network: {listen: 127.0.0.1:1}\n  \
+                limits: {max_concurrent_calls: 9}\n  audit: {reads: durable}\n  storage:\n    volumes:\n      - {name: src, \
+                host_path: /srv, mount_path: /workspace, access_mode: read-only}\n  mcp_servers:\n    - {name: notes, \
+                executable: notes, capabilities: [notes.add]}\n";
+    let json = tree::read(text).unwrap().0.to_json();
+    assert_eq!(glance::fits(&schema_of::<crate::config::NodeConfig>(), &json), Some(true));
+    let contexts = tree::read(include_str!("../config/shipped_contexts.yaml")).unwrap().0.to_json();
+    let schema = schema_of::<Vec<crate::config::security_context::SecurityContext>>();
+    assert_eq!(glance::fits(&schema, &contexts), Some(true));
+}

@@ -7,9 +7,14 @@ use sha2::{Digest, Sha256};
 
 use crate::call::hex;
 
+mod names;
+mod programs;
+mod split;
 mod words;
 
-pub use words::words;
+pub use names::is_secret_name;
+use names::{SECRET_BEGINNINGS, SECRET_ENDINGS};
+pub use words::{arguments_of, words};
 
 const REDACTED: &str = "[redacted]";
 /// Longer texts are stored as digest and preview.
@@ -23,58 +28,6 @@ const MOST_BYTES: usize = 32 * 1024;
 const LONGEST_MEMBER: usize = 256;
 /// Of the texts of one call, so much is looked at for secrets. Nothing is kept of what was not looked at.
 const MOST_LOOKED_AT: usize = 256 << 10;
-
-/// Member names whose values are secrets wherever they stand.
-const SECRET_NAMES: [&str; 12] = [
-    "authorization",
-    "cookie",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "api_key",
-    "apikey",
-    "api-key",
-    "private_key",
-    "credential",
-    "passphrase",
-];
-
-pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_NAMES.iter().any(|secret| name.contains(secret))
-}
-
-/// Ends of names that mean a secret in an environment, where `key` and `pat` have no other use.
-const SECRET_ENDINGS: [&str; 7] = ["_key", "_pat", "_pwd", "_auth", "-key", "bearer", "accesskey"];
-
-/// How keys of well-known providers begin, and the node's own.
-const SECRET_BEGINNINGS: [&str; 24] = [
-    "aegis_",
-    "wl_",
-    "ghp_",
-    "gho_",
-    "ghs_",
-    "ghu_",
-    "github_pat_",
-    "glpat-",
-    "sk-",
-    "sk_live_",
-    "rk_live_",
-    "xoxb-",
-    "xoxp-",
-    "xapp-",
-    "AKIA",
-    "ASIA",
-    "AIza",
-    "ya29.",
-    "eyJ",
-    "npm_",
-    "pypi-",
-    "hf_",
-    "-----BEGIN",
-    "lin_api_",
-];
 
 /// Shorter values are settings: `TOKEN_LIMIT=100`.
 const SHORTEST_SECRET: usize = 8;
@@ -165,12 +118,17 @@ impl Budget {
 }
 
 fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Map<String, Value> {
+    // Which option means a password depends on the program.
+    let program = object.get("command").and_then(Value::as_str);
     let mut kept: Map<String, Value> = object
         .iter()
         .take(MOST_MEMBERS)
         .map(|(name, member)| {
-            let secret = is_secret_name(name) || words::names_secret(name);
-            let value = if secret { masked(member) } else { value(member, depth + 1, budget) };
+            let value = match member {
+                member if is_secret_name(name) || names::names_secret(name) => masked(member),
+                Value::Array(items) if name == "args" => list(items, program, depth + 1, budget),
+                member => value(member, depth + 1, budget),
+            };
             (clip(name), value)
         })
         .collect();
@@ -183,18 +141,29 @@ fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Ma
 fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
     match value {
         Value::String(text) => self::text(text, budget),
-        Value::Array(_) | Value::Object(_) if depth > DEEPEST => summary(value),
-        Value::Array(items) if items.len() > MOST_MEMBERS => summary(value),
-        Value::Array(items) => match texts(items) {
-            // What one word is may be said by the word before it.
-            Some(texts) if budget.covers(texts.iter().map(|text| words::bounded(text).len()).sum()) => {
-                words(&texts).iter().map(|word| text(word, budget)).collect()
-            }
-            Some(texts) => texts.iter().map(|text| unread(text)).collect(),
-            None => items.iter().map(|item| self::value(item, depth + 1, budget)).collect(),
-        },
+        Value::Object(_) if depth > DEEPEST => summary(value),
+        Value::Array(items) => list(items, None, depth, budget),
         Value::Object(object) => Value::Object(members(object, depth, budget)),
         plain => plain.clone(),
+    }
+}
+
+/// `program` is what the items are arguments of, where that is known.
+fn list(items: &[Value], program: Option<&str>, depth: usize, budget: &mut Budget) -> Value {
+    if depth > DEEPEST || items.len() > MOST_MEMBERS {
+        return summary(&items);
+    }
+    match texts(items) {
+        // What one word is may be said by the word before it.
+        Some(texts) if budget.covers(texts.iter().map(|text| words::bounded(text).len()).sum()) => {
+            let kept = match program {
+                Some(program) => arguments_of(program, &texts),
+                None => words(&texts),
+            };
+            kept.iter().map(|word| text(word, budget)).collect()
+        }
+        Some(texts) => texts.iter().map(|text| unread(text)).collect(),
+        None => items.iter().map(|item| value(item, depth + 1, budget)).collect(),
     }
 }
 
@@ -241,7 +210,7 @@ fn unread(text: &str) -> Value {
     json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len()})
 }
 
-fn summary(value: &Value) -> Value {
+fn summary(value: &impl serde::Serialize) -> Value {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
     json!({"sha256": hex(&Sha256::digest(&bytes)), "bytes": bytes.len()})
 }

@@ -62,6 +62,13 @@ pub trait SecretSource: Send + Sync {
         principal: Option<&'a Principal>,
     ) -> Pin<Box<dyn Future<Output = Result<Resolved, SecretError>> + Send + 'a>>;
 
+    /// Puts a value where `reference` leads, which must be the secret store, in the place of what is there.
+    fn keep<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        secret: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<(), SecretError>> + Send + 'a>>;
+
     /// Changes whenever a stored secret does: what was resolved under the same number need not be asked for again.
     fn generation(&self) -> u64;
 

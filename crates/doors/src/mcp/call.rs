@@ -114,8 +114,7 @@ pub(crate) fn start(
         _ => None,
     };
     let responses = request.params.input_responses.filter(|_| era.is_modern()).map(ToOwned::to_owned);
-    let (say, asides) = if client.hears { mpsc::channel(MOST_ASIDES) } else { mpsc::channel(1) };
-    let (say, asides) = (Some(say).filter(|_| client.hears), Some(asides).filter(|_| client.hears));
+    let (say, asides) = client.hears.then(|| mpsc::channel(MOST_ASIDES)).unzip();
     let progress_token = request.params.progress_token().map(str::to_owned);
     let words = progress_token.as_ref().map(|_| Arc::new(Words::default()));
     let asked = Asked::new(&caller, request, era, client, &wanted, say.as_ref(), words.as_ref());

@@ -56,13 +56,22 @@ pub(super) async fn status(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     let caller = guard::caller(&doors, &headers, Door::Rest, None).await?;
-    Ok(Json(json!({
+    let mut status = json!({
         "name": doors.name,
         "version": doors.version,
         "tools": doors.plane.catalog().specs().len(),
         "in_flight": doors.plane.meters().in_flight(),
         "caller": caller,
-    })))
+    });
+    if guard::is_operator(&caller) {
+        status["configuration_file"] = json!(doors.contexts.file().await);
+        // What was changed and is not in force: files with mistakes keep the old.
+        status["refused"] = json!({
+            "configuration": doors.contexts.refused_file(),
+            "policies": doors.plane.policy().refused_rules().map(|error| error.to_string()),
+        });
+    }
+    Ok(Json(status))
 }
 
 pub(super) async fn metrics(

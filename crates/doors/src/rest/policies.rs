@@ -50,6 +50,9 @@ pub(super) async fn list(
         "version": rules.version(),
         "label_rules": rules.label_rules(),
         "rules": listed,
+        "refused": doors.plane.policy().refused_rules().map(|error| {
+            json!({"error": error.to_string(), "problems": error.problems()})
+        }),
     })))
 }
 

@@ -60,6 +60,10 @@ pub(super) async fn create(
 
 async fn make(doors: &Doors, operator: &Caller, wanted: Wanted) -> Result<(Token, Secret), Violation> {
     doors.plane.policy().contexts().named(&wanted.context)?;
+    if wanted.ttl_seconds == Some(0) {
+        return Err(Violation::new(ViolationKind::MalformedRequest, "a token of 0 seconds is over at once")
+            .hint("say how long it is good for: `ttl_seconds` from 1 on; left out, it has no end"));
+    }
     let new = NewToken {
         tenant: wanted.tenant.map_or_else(|| operator.tenant.clone(), |tenant| tenant.as_str().into()),
         user: wanted.user.as_deref().unwrap_or(aegis_core::caller::AGENT_USER).into(),

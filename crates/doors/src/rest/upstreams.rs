@@ -1,13 +1,13 @@
 //! `/v1/upstreams`: operators look after the MCP servers behind the node.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aegis_core::{
-    Violation, ViolationKind,
+    Secret, Violation, ViolationKind,
     config::{McpServer, upstream},
-    upstream::UpstreamError,
+    upstream::{SignInWish, UpstreamError},
 };
-use aegis_plane::servers::{Server, ServerError};
+use aegis_plane::servers::{Installed, Server, ServerError};
 use aegis_stores::registry::{PinState, RegistryError};
 use axum::{
     Json,
@@ -15,7 +15,7 @@ use axum::{
     extract::{Path, Query, State},
     http::{HeaderMap, StatusCode},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::described;
@@ -25,20 +25,24 @@ use crate::{
 };
 
 const MOST_LINES: usize = 10_000;
+/// How long anybody can wait for a server to start, in seconds.
+const LONGEST_WAIT: u64 = 60;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
         let kind = match &error {
-            ServerError::Unknown { .. } | ServerError::Upstream(UpstreamError::Unknown(_)) => {
-                ViolationKind::UnknownName
-            }
+            ServerError::Unknown { .. }
+            | ServerError::UnknownTool { .. }
+            | ServerError::Upstream(UpstreamError::Unknown(_)) => ViolationKind::UnknownName,
             ServerError::InFile { .. }
+            | ServerError::NoSignIn { .. }
             | ServerError::Taken(_)
             | ServerError::NothingProposed(_)
             | ServerError::Upstream(_) => ViolationKind::Conflict,
-            ServerError::Invalid(_) | ServerError::Registry(RegistryError::Invalid(_)) => {
-                ViolationKind::MalformedRequest
-            }
+            ServerError::Invalid(_)
+            | ServerError::Unusable(_)
+            | ServerError::Registry(RegistryError::Invalid(_)) => ViolationKind::MalformedRequest,
             ServerError::Stored { .. } | ServerError::Registry(_) | ServerError::Unrecordable(_) => {
                 ViolationKind::InternalError
             }
@@ -49,7 +53,14 @@ impl From<ServerError> for Refused {
                 .rule(place.as_str())
                 .hint("change it there; it takes effect as soon as the file is saved"),
             ServerError::Unknown { .. } => violation.hint("`aegis upstream list` shows those there are"),
+            ServerError::NoSignIn { place, .. } => violation.rule(place.as_str()).hint(
+                "write `oauth: {grant: authorization_code, token_url: …, client_id: …, sign_in: \"secret:NAME/sign-in\"}` there",
+            ),
+            ServerError::UnknownTool { server, .. } => {
+                violation.hint(format!("`aegis upstream show {server}` lists its tools by their own names"))
+            }
             ServerError::Invalid(_) => violation.rule("spec.mcp_servers"),
+            ServerError::Unusable(wrong) => violation.rule("spec.mcp_servers").hint(wrong.next.as_str()),
             _ => violation,
         };
         violation.into()
@@ -59,6 +70,12 @@ impl From<ServerError> for Refused {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page {
     limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Patience {
+    /// In seconds.
+    wait: Option<u64>,
 }
 
 /// Which proposed definitions are meant; all when none is named.
@@ -82,17 +99,26 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
     let servers: Vec<Value> = doors.servers.list().await.iter().map(row).collect();
-    Ok(Json(json!({"total": servers.len(), "upstreams": servers})))
+    let shared = doors.servers.shared_resources().await;
+    Ok(Json(json!({"total": servers.len(), "upstreams": servers, "shared_resources": shared})))
 }
 
 pub(super) async fn show(
     State(doors): State<Arc<Doors>>,
     Path(name): Path<String>,
+    Query(patience): Query<Patience>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
-    let server = doors.servers.show(&name).await?;
+    let mut server = doors.servers.show(&name).await?;
+    if let Some(seconds) = patience.wait {
+        settled(&doors, &name, Duration::from_secs(seconds.min(LONGEST_WAIT))).await;
+        server = doors.servers.show(&name).await?;
+    }
     let mut told = row(&server);
+    let shared = doors.servers.shared_resources().await;
+    told["shared_resources"] =
+        shared.into_iter().filter(|one| one.servers.contains(&name)).map(|one| json!(one)).collect();
     told["config"] = json!(server.configured.server);
     told["tools"] = json!(doors.servers.tools(&name));
     let pins = doors.servers.pins(&name).await?;
@@ -103,6 +129,20 @@ pub(super) async fn show(
         "rejected": count(PinState::Rejected),
     });
     Ok(Json(told))
+}
+
+/// Waits until a server runs or has failed to start, and what it offers can be called; not longer than asked for.
+async fn settled(doors: &Doors, name: &str, patience: Duration) {
+    let plane = &doors.plane;
+    // Policies are read with the tools that have come before anybody may call those.
+    let unread = || plane.catalog().specs().iter().any(|tool| !plane.policy().knows(&tool.name));
+    let settled = async {
+        doors.servers.started(name).await;
+        while unread() {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    };
+    let _ = tokio::time::timeout(patience, settled).await;
 }
 
 /// A server on one line.
@@ -133,7 +173,7 @@ pub(super) async fn add(
     let operator = guard::operator(&doors, &headers).await?;
     let server = read(&body)?;
     let added = doors.servers.add(server, &operator).await?;
-    Ok((StatusCode::CREATED, Json(row(&added))))
+    Ok((StatusCode::CREATED, Json(installed(&added))))
 }
 
 /// Adds the server, or puts it in the place of the added one of its name.
@@ -149,10 +189,14 @@ pub(super) async fn put(
         let other = format!("the address names `{name}` and the body `{}`", server.name);
         return Err(Violation::new(ViolationKind::MalformedRequest, other).into());
     }
-    let (server, change) = doors.servers.put(server, &operator).await?;
-    let mut told = row(&server);
-    told["change"] = json!(change);
-    Ok(Json(told))
+    Ok(Json(installed(&doors.servers.put(server, &operator).await?)))
+}
+
+fn installed(put: &Installed) -> Value {
+    let mut told = row(&put.server);
+    told["change"] = json!(put.change);
+    told["missing"] = json!(put.missing);
+    told
 }
 
 pub(super) async fn remove(
@@ -172,6 +216,42 @@ pub(super) async fn restart(
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     Ok(Json(row(&doors.servers.restart(&name, &operator).await?)))
+}
+
+/// Where somebody signs in to a server: an address for a browser.
+pub(super) async fn sign_in(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Value>, Refused> {
+    guard::operator(&doors, &headers).await?;
+    let wish: SignInWish = said(&body)?;
+    Ok(Json(json!(doors.servers.begin_sign_in(&name, &wish).await?)))
+}
+
+/// What the browser came back with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CameBack {
+    /// The whole address.
+    back: String,
+}
+
+pub(super) async fn signed_in(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    let CameBack { back } = said(&body)?;
+    Ok(Json(row(&doors.servers.finish_sign_in(&name, &Secret::new(back), &operator).await?)))
+}
+
+fn said<T: DeserializeOwned>(body: &[u8]) -> Result<T, Violation> {
+    serde_json::from_slice(body)
+        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))
 }
 
 pub(super) async fn test(

@@ -66,7 +66,7 @@ pub(super) async fn list(
         .map(|volume| {
             json!({
                 "id": volume.id, "mount_path": volume.mount_path, "access_mode": volume.access,
-                "size_limit": volume.size_limit,
+                "size_limit": volume.size_limit, "used": volume.used, "unread_directories": volume.unread,
             })
         })
         .collect();

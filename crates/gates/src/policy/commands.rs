@@ -191,7 +191,8 @@ fn scalar(word: &str) -> String {
 
 /// An argument for people and the record: without a secret that it is or holds.
 fn shown_argument(command: &CommandLine, place: usize) -> String {
-    redact::words(&command.arguments[..=place]).last().map(|word| shown(word)).unwrap_or_default()
+    let words = redact::arguments_of(&command.program, &command.arguments[..=place]);
+    words.last().map(|word| shown(word)).unwrap_or_default()
 }
 
 /// A word for people and the record.

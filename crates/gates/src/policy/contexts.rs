@@ -52,6 +52,15 @@ impl CompiledContext {
         })
     }
 
+    /// Where the list stands that closes paths; empty when it closes none.
+    pub(super) fn place_of_closed_paths(&self) -> String {
+        let closes = |entry: &DenyEntry| matches!(entry.target, Some(DenyTarget::Path(_)));
+        match self.source.deny_list.iter().any(closes) {
+            true => format!("security_contexts[{}].deny_list", self.source.name),
+            false => String::new(),
+        }
+    }
+
     /// The paths that the deny list closes to any tool, for a tool that could bend the way to them.
     pub(super) fn guarded_paths(&self, tool: &ToolSpec) -> Vec<PathPrefix> {
         let closed = self.source.deny_list.iter().filter_map(|entry| match &entry.target {

@@ -29,12 +29,12 @@ use aegis_stores::{
     Registry,
     registry::{MOST_CONTEXT_VERSIONS, RegistryError},
 };
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::{Map, Value};
 
 pub use cedar::{
     Example, ExampleVerdict, Held, LABEL_RULES, Problem, Rule, RuleEffect, Rules, RulesError, Ruling, Schema,
-    SchemaError, Source, list_sources,
+    SchemaError, Source, list_sources, warm_up,
 };
 pub use contexts::{CompiledContext, ContextSet};
 pub use labels::{LabelBook, SESSION_MEMORY, SessionLabels};
@@ -51,6 +51,8 @@ use targets::Targets;
 pub struct PolicyGate {
     contexts: ArcSwap<ContextSet>,
     rules: ArcSwap<Rules>,
+    /// Why the policies that were read last are not those in force.
+    refused_rules: ArcSwapOption<RulesError>,
     labels: LabelBook,
     rates: Arc<RateBook>,
     versions: Versions,
@@ -110,6 +112,7 @@ impl PolicyGate {
         Self {
             contexts: ArcSwap::from_pointee(ContextSet::compile(contexts)),
             rules: ArcSwap::from_pointee(rules),
+            refused_rules: ArcSwapOption::empty(),
             labels,
             rates: Arc::default(),
             versions: Versions::InMemory,
@@ -175,6 +178,17 @@ impl PolicyGate {
     /// Puts new policies in force for every call that is decided from now on.
     pub fn replace_rules(&self, rules: Rules) {
         self.rules.store(Arc::new(rules));
+        self.refused_rules.store(None);
+    }
+
+    /// Goes on with the policies in force, and remembers why the new ones can't be used.
+    pub fn refuse_rules(&self, error: RulesError) {
+        self.refused_rules.store(Some(Arc::new(error)));
+    }
+
+    /// Why the policies that were read last are not those in force.
+    pub fn refused_rules(&self) -> Option<Arc<RulesError>> {
+        self.refused_rules.load_full()
     }
 
     pub fn contexts(&self) -> Arc<ContextSet> {
@@ -188,6 +202,16 @@ impl PolicyGate {
     /// Whether the policies in force were read with this tool in mind. Until they are, nobody may call it.
     pub fn knows(&self, tool: &str) -> bool {
         self.rules.load().know(tool)
+    }
+
+    /// Whether the caller's context opens this name, whatever tool will have it: of one that is not there yet nothing else
+    /// is known.
+    pub fn opens_name(&self, caller: &Caller, name: &str) -> bool {
+        self.contexts.load().of(caller).is_ok_and(|context| {
+            let denies = |entry: &DenyEntry| entry.target.is_none() && entry.tool.matches(name);
+            context.source.capabilities.iter().any(|capability| capability.tool_pattern.matches(name))
+                && !context.source.deny_list.iter().any(denies)
+        })
     }
 
     /// Whether the caller may call the tool with some arguments. `tools/list` shows exactly these.
@@ -347,6 +371,7 @@ impl PolicyGate {
                         domains: capability.domain_allowlist.clone(),
                         denied_paths: context.denied_paths(tool),
                         guarded_paths: context.guarded_paths(tool),
+                        deny_list: context.place_of_closed_paths(),
                         no_links: false,
                         sandbox: capability.sandbox.clone(),
                         denied_domains: context.denied_domains(tool),

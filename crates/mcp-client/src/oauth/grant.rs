@@ -48,6 +48,15 @@ struct Answer {
     refresh_token: Option<String>,
 }
 
+/// A page where somebody agrees, and what their answer is known by.
+#[derive(derive_more::Debug)]
+pub(super) struct Question {
+    pub(super) page: Url,
+    pub(super) state: String,
+    #[debug(skip)]
+    verifier: String,
+}
+
 /// Sends somebody to agree, and takes the code that they come back with to the token endpoint.
 pub(super) async fn obtain(
     http: &dyn Http,
@@ -57,6 +66,19 @@ pub(super) async fn obtain(
     client: &Registered,
     scopes: &[String],
 ) -> Result<Token, SignInError> {
+    let question = ask(redirect, found, client, scopes)?;
+    let visited = browser.visit(question.page.clone()).await;
+    let back = visited.map_err(|reason| SignInError::Declined(reason.into()))?;
+    redeem(http, redirect, found, client, &question, &back).await
+}
+
+/// What somebody is to be asked. Nothing has been sent yet.
+pub(super) fn ask(
+    redirect: &Url,
+    found: &Found,
+    client: &Registered,
+    scopes: &[String],
+) -> Result<Question, SignInError> {
     let issuer = &found.issuer;
     let methods = issuer.code_challenge_methods_supported.as_deref().unwrap_or_default();
     if !methods.iter().any(|method| method == "S256") {
@@ -76,16 +98,27 @@ pub(super) async fn obtain(
     if !scopes.is_empty() {
         url.query_pairs_mut().append_pair("scope", &scopes.join(" "));
     }
-    let back = browser.visit(url).await.map_err(|reason| SignInError::Declined(reason.into()))?;
-    let code = code(&back, redirect, &state, issuer)?;
+    Ok(Question { page: url, state, verifier })
+}
+
+/// Takes the code that somebody came back with to the token endpoint.
+pub(super) async fn redeem(
+    http: &dyn Http,
+    redirect: &Url,
+    found: &Found,
+    client: &Registered,
+    question: &Question,
+    back: &Url,
+) -> Result<Token, SignInError> {
+    let code = code(back, redirect, &question.state, &found.issuer)?;
     let form = [
         ("grant_type", "authorization_code"),
         ("code", &code),
         ("redirect_uri", redirect.as_str()),
-        ("code_verifier", &verifier),
+        ("code_verifier", &question.verifier),
         ("resource", &found.resource),
     ];
-    token(http, issuer, client, &form).await
+    token(http, &found.issuer, client, &form).await
 }
 
 pub(super) async fn renew(

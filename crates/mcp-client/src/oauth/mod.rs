@@ -4,6 +4,7 @@
 mod challenge;
 mod discovery;
 mod grant;
+mod journey;
 mod registration;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -17,6 +18,7 @@ use http::{
 use tokio::sync::Mutex;
 use url::{Host, Url};
 
+pub use self::journey::{Journey, Tokens};
 use self::{challenge::Challenge, discovery::Found, grant::Token, registration::Registered};
 use crate::{
     error::Error,

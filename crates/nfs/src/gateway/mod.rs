@@ -155,7 +155,7 @@ impl Gateway {
     pub async fn export(&self, operator: &Caller, wanted: WantedExport) -> Result<MadeExport, Violation> {
         let refused = |message: String| Violation::new(ViolationKind::MalformedRequest, message);
         let Some(address) = self.address.get().copied() else {
-            return Err(refused("this node does not speak NFS".into())
+            return Err(Violation::new(ViolationKind::Conflict, "this node does not speak NFS")
                 .rule("spec.storage.nfs.enabled")
                 .hint("set `enabled: true` there, start the node again with `aegis up`, and export then"));
         };

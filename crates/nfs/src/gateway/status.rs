@@ -34,6 +34,7 @@ pub(super) fn of_error(error: &FileError) -> Status {
         FileError::NotGranted
         | FileError::LeadsOut
         | FileError::LinkRefused
+        | FileError::LinkWalled { .. }
         | FileError::LinkCircle
         | FileError::LinkTarget { .. }
         | FileError::OnTheWay { .. }

@@ -55,7 +55,13 @@ impl Approvals {
         }
         not_for_oneself(approver, &new.tenant, &new.user)?;
         let Some(tool) = plane.catalog().resolve(&new.tool) else {
-            return Err(invalid(format!("there is no tool called `{}`", new.tool)));
+            let close = plane.catalog().nearest(&new.tool);
+            let close = close.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+            return Err(Violation::new(
+                ViolationKind::UnknownName,
+                format!("there is no tool called `{}`{close}", new.tool),
+            )
+            .hint("`aegis tools list` shows those there are"));
         };
         let (arguments, only_named) = match new.arguments {
             Covered::Any => (Map::new(), false),

@@ -1,7 +1,8 @@
 //! What is said of requests: to those who ask, and to those who decide.
 
 use aegis_core::{
-    Approval, Caller, Violation, ViolationKind, config::ApprovalsConfig, id::ApprovalId, quantity::Size,
+    Approval, ApprovalState, Caller, Violation, ViolationKind, config::ApprovalsConfig, id::ApprovalId,
+    quantity::Size,
 };
 use aegis_stores::registry::{Limit, RegistryError};
 
@@ -47,11 +48,15 @@ pub fn not_found(id: &ApprovalId) -> Violation {
 
 pub(super) fn decided_otherwise(approval: &Approval) -> Violation {
     let by = approval.decided_by.as_ref().map_or_else(String::new, |by| format!(" by {}", by.user));
-    Violation::new(
-        ViolationKind::ApprovalDecided,
-        format!("`{}` is {} already{by}", approval.id, approval.state),
-    )
-    .hint("a decision can't be changed; the requester can ask again")
+    let happened = match approval.state {
+        ApprovalState::Executed => format!("was approved already{by}, and its call has run"),
+        ApprovalState::Failed => format!("was approved already{by}, and its call has failed"),
+        ApprovalState::Expired => "has expired already".to_owned(),
+        ApprovalState::Cancelled => "was taken back, or what would run has changed".to_owned(),
+        state => format!("is {state} already{by}"),
+    };
+    Violation::new(ViolationKind::ApprovalDecided, format!("`{}` {happened}", approval.id))
+        .hint("a decision can't be changed; the requester can ask again")
 }
 
 pub(super) fn too_large(tool: &str, bytes: u64, most: Size) -> Violation {

@@ -72,13 +72,13 @@ async fn what_can_not_be_settled() {
         always(json!({})),
         always(json!({"stranger": 1})),
         always(json!({"act": {"like": "x"}})),
-        NewStanding { tool: "test.*".into(), ..fine() },
         NewStanding { until: Timestamp::now(), ..fine() },
         NewStanding { until: Timestamp::now().plus(Duration::from_secs(1 << 40)), ..fine() },
         NewStanding { note: Some("x".repeat(1000)), ..fine() },
     ] {
         assert_eq!(refused(new.clone()).await, ViolationKind::MalformedRequest, "{new:?}");
     }
+    assert_eq!(refused(NewStanding { tool: "test.*".into(), ..fine() }).await, ViolationKind::UnknownName);
     // Nobody settles their own questions, and who is no approver settles none.
     assert_eq!(
         refused(NewStanding { user: "operator".into(), ..fine() }).await,

@@ -128,7 +128,7 @@ impl Exec {
         let started = || Event::new(EventName::CommandExecutionStarted).with("command", shown(&line.program));
         run.announce(
             started()
-                .with("args", shown_arguments(&line.arguments))
+                .with("args", shown_arguments(line))
                 .with("cwd", launch.cwd.to_string_lossy().into_owned())
                 .with("timeout_secs", timeout.as_secs())
                 .with("sandbox_mode", mode.as_str()),
@@ -310,9 +310,10 @@ fn not_started(run: &Run<'_>, error: &SandboxError) -> Failure {
 }
 
 /// The arguments of a command, for an event: whoever may listen need not see what a secret of the caller's is.
-fn shown_arguments(arguments: &[String]) -> Vec<String> {
+fn shown_arguments(line: &CommandLine) -> Vec<String> {
     const MOST: usize = 64;
-    redact::words(&arguments[..arguments.len().min(MOST)]).iter().map(|word| shown(word)).collect()
+    let kept = &line.arguments[..line.arguments.len().min(MOST)];
+    redact::arguments_of(&line.program, kept).iter().map(|word| shown(word)).collect()
 }
 
 /// A word of a caller's, for an event: without a secret in it.
@@ -331,9 +332,15 @@ mod tests {
 
     #[test]
     fn listeners_see_no_secret_argument() {
-        let arguments = ["--token", "s3cr3t-0f-h1s", "--password=hunter2hunter2", "-v", "x.txt"];
-        let seen = shown_arguments(&arguments.map(str::to_owned));
-        assert_eq!(seen, ["--token", "[redacted]", "--password=[redacted]", "-v", "x.txt"]);
-        assert_eq!(shown_arguments(&vec!["a".repeat(500); 70]).len(), 64);
+        let seen = |program: &str, arguments: &[&str]| {
+            let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+            shown_arguments(&CommandLine { program: program.to_owned(), arguments })
+        };
+        assert_eq!(
+            seen("run", &["--token", "s3cr3t-0f-h1s", "--password=hunter2hunter2", "-v", "x.txt"]),
+            ["--token", "[redacted]", "--password=[redacted]", "-v", "x.txt"]
+        );
+        assert_eq!(seen("mysql", &["-phunter2", "-v"]), ["-p[redacted]", "-v"]);
+        assert_eq!(seen("run", &["a".repeat(500).as_str(); 70]).len(), 64);
     }
 }

@@ -145,6 +145,10 @@ pub struct VolumeSummary {
     pub mount_path: String,
     pub access: AccessMode,
     pub size_limit: Option<u64>,
+    /// What is in use, where there is a limit.
+    pub used: Option<u64>,
+    /// Directories whose content is not counted, since they can't be looked into.
+    pub unread: u64,
 }
 
 impl Files {
@@ -173,15 +177,23 @@ impl Files {
     /// The volumes that a tenant sees.
     pub async fn volumes_of(self: &Arc<Self>, tenant: &TenantId) -> Result<Vec<VolumeSummary>, FileError> {
         let (files, tenant) = (Arc::clone(self), tenant.clone());
-        let mounts = tokio::task::spawn_blocking(move || files.volumes.of(&tenant));
-        let mounts = mounts.await.map_err(|error| FileError::System(std::io::Error::other(error)))??;
-        let summary = |volume: &Arc<Volume>| VolumeSummary {
-            id: volume.id.to_string(),
-            mount_path: volume.mount_path.to_string(),
-            access: volume.access,
-            size_limit: volume.size_limit,
+        let summary = |volume: &Arc<Volume>| {
+            let measure = || volume.storage.usage(&CancellationToken::new());
+            // One that can't be measured now is shown all the same.
+            let known = volume.quota().limit_and_use(&measure).unwrap_or_default();
+            VolumeSummary {
+                id: volume.id.to_string(),
+                mount_path: volume.mount_path.to_string(),
+                access: volume.access,
+                size_limit: volume.size_limit,
+                used: known.map(|(_, used)| used),
+                unread: volume.storage.unread(),
+            }
         };
-        Ok(mounts.iter().rev().map(summary).collect())
+        let looked = tokio::task::spawn_blocking(move || {
+            Ok(files.volumes.of(&tenant)?.iter().rev().map(summary).collect())
+        });
+        looked.await.map_err(|error| FileError::System(std::io::Error::other(error)))?
     }
 }
 

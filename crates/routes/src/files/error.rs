@@ -11,7 +11,9 @@ pub enum FileError {
     NoVolume,
     #[error("the path is outside what the caller's context grants")]
     NotGranted,
-    #[error("nothing is there: the path, or a directory on the way to it, does not exist")]
+    #[error(
+        "nothing is there: the path, or a directory on the way to it, does not exist; fs.list shows what a directory holds"
+    )]
     NotFound,
     #[error(
         "the path leads out of the volume, or out of the directory that the caller's context grants: a symbolic \
@@ -20,6 +22,11 @@ pub enum FileError {
     LeadsOut,
     #[error("a symbolic link on the way is not followed here; name the file by its real path")]
     LinkRefused,
+    #[error(
+        "a symbolic link on the way is not followed: {deny_list} closes `{closed}` in this volume, and a link could lead \
+         there; name the file by its real path"
+    )]
+    LinkWalled { closed: String, deny_list: String },
     #[error("the symbolic links on the way form a circle, or lead through /proc")]
     LinkCircle,
     #[error("this is a symbolic link to `{target}`, which is left as it is; name the file it points to")]
@@ -129,6 +136,7 @@ impl FileError {
             | Self::NotGranted
             | Self::LeadsOut
             | Self::LinkRefused
+            | Self::LinkWalled { .. }
             | Self::LinkCircle
             | Self::LinkTarget { .. }
             | Self::OnTheWay { .. }

@@ -22,6 +22,8 @@ pub(super) struct Asked {
     pub(super) closed: Vec<PathPrefix>,
     /// Paths that are closed to some tool of the caller, where the call changes something.
     pub(super) guarded: Vec<PathPrefix>,
+    /// Where the list stands that closes them.
+    deny_list: String,
     pub(super) tenant: TenantId,
     pub(super) cancel: CancellationToken,
 }
@@ -37,18 +39,27 @@ impl Asked {
         let granted = granted_from(&path, grant.paths.as_deref())?;
         let free_from = if grant.no_links { path.as_str().len() } else { granted };
         let (closed, guarded) = (grant.denied_paths.clone(), grant.guarded_paths.clone());
-        Ok(Self { path, free_from, closed, guarded, tenant, cancel })
+        let deny_list = grant.deny_list.clone();
+        Ok(Self { path, free_from, closed, guarded, deny_list, tenant, cancel })
     }
 
     pub(super) fn locate(self, mounts: Mounts) -> Result<Located, FileError> {
         let volume = holding(&mounts, &self.path)?.clone();
         // A link could lead to what is closed, and links stay in their volume: where it has such a path, none is followed.
-        let walled =
-            self.closed.iter().chain(&self.guarded).any(|closed| closed.lies_below(&volume.mount_path));
-        let free_from = if walled { self.path.as_str().len() } else { self.free_from };
+        let wall =
+            self.closed.iter().chain(&self.guarded).find(|closed| closed.lies_below(&volume.mount_path));
+        let wall = wall.map(|closed| Wall { closed: closed.to_string(), deny_list: self.deny_list });
+        let free_from = if wall.is_some() { self.path.as_str().len() } else { self.free_from };
         let place = Place::new(self.path, &volume.mount_path, free_from)?;
-        Ok(Located { mounts, volume, place, guarded: self.guarded, cancel: self.cancel })
+        Ok(Located { mounts, volume, place, wall, guarded: self.guarded, cancel: self.cancel })
     }
+}
+
+/// Why no link is followed in a volume.
+#[derive(Debug)]
+struct Wall {
+    closed: String,
+    deny_list: String,
 }
 
 /// A path, and the volume it is in.
@@ -57,11 +68,22 @@ pub(super) struct Located {
     pub(super) mounts: Mounts,
     pub(super) volume: Arc<Volume>,
     pub(super) place: Place,
+    wall: Option<Wall>,
     guarded: Vec<PathPrefix>,
     pub(super) cancel: CancellationToken,
 }
 
 impl Located {
+    /// What went wrong here, with the rule where it is one of the caller's context.
+    pub(super) fn told(&self, error: FileError) -> FileError {
+        match (error, &self.wall) {
+            (FileError::LinkRefused, Some(wall)) => {
+                FileError::LinkWalled { closed: wall.closed.clone(), deny_list: wall.deny_list.clone() }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Whether a file may be here, which is not so on the way to what is closed.
     pub(super) fn may_be_file(&self) -> Result<(), FileError> {
         off_the_way(self.place.path(), &self.guarded)

@@ -364,7 +364,7 @@ impl Files {
         let done = tokio::task::spawn_blocking(move || {
             let mounts = files.volumes.of(&asked.tenant)?;
             let at = asked.locate(mounts)?;
-            let outcome = deed(&at);
+            let outcome = deed(&at).map_err(|error| at.told(error));
             Ok::<_, FileError>((at, outcome))
         });
         let (at, outcome) = done.await.map_err(|error| FileError::System(std::io::Error::other(error)))??;

@@ -207,7 +207,7 @@ impl Files {
                 Some(at) => match at.volume.storage.read(&at.place, Portion::Whole(self.limits.read_bytes)) {
                     Ok(content) => Some(content.bytes),
                     Err(FileError::NotFound) => None,
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(at.told(error)),
                 },
             };
             if let Some(at) = to.as_ref().filter(|_| moved) {

@@ -69,7 +69,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn search(&self, place: &Place, search: &Search<'_>) -> Result<Found, FileError>;
 
     /// Bytes in all files, and [`PER_ENTRY`](super::PER_ENTRY) for each file and directory.
+    /// What can't be looked into is counted as far as it is known.
     fn usage(&self, cancel: &CancellationToken) -> Result<u64, FileError>;
+
+    /// How many directories the last [`Storage::usage`] could not look into.
+    fn unread(&self) -> u64;
 
     /// Removes what writers that were killed left behind; answers how many files that were.
     fn sweep(&self) -> Result<u64, FileError>;

@@ -17,11 +17,13 @@ pub(super) struct Condition {
     pub(super) since: Timestamp,
     pub(super) starts: u64,
     pub(super) last_healthy: Option<Timestamp>,
+    /// Why it ended last, until it has run again.
+    pub(super) ended: Option<String>,
 }
 
 impl Condition {
     pub(super) fn new(state: ServerState) -> Self {
-        Self { state, reason: None, since: Timestamp::now(), starts: 0, last_healthy: None }
+        Self { state, reason: None, since: Timestamp::now(), starts: 0, last_healthy: None, ended: None }
     }
 }
 
@@ -39,7 +41,12 @@ impl Server {
         tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
         let colon = if told.is_empty() { "" } else { ": " };
         self.logs.add(&format!("[{}{colon}{told}]", state.as_str()));
-        *condition = Condition { state, reason, since: Timestamp::now(), ..*condition };
+        match state {
+            ServerState::Stopped => condition.ended.clone_from(&reason),
+            ServerState::Running | ServerState::Quarantined => condition.ended = None,
+            _ => {}
+        }
+        (condition.state, condition.reason, condition.since) = (state, reason, Timestamp::now());
         drop(condition);
         self.turned.notify_waiters();
     }
@@ -62,7 +69,12 @@ impl Server {
 
     pub(super) fn why_not(&self) -> String {
         let condition = self.condition();
-        let reason = condition.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        // One that is tried again and again says what is wrong with it, not only that it is being tried.
+        let reason = match (&condition.reason, &condition.ended) {
+            (Some(reason), _) => format!(": {reason}"),
+            (None, Some(ended)) => format!("; before that: {ended}"),
+            (None, None) => String::new(),
+        };
         format!("the MCP server `{}` is {}{reason}", self.config.name, condition.state.as_str())
     }
 
@@ -70,7 +82,7 @@ impl Server {
         let condition = self.condition();
         let client = self.connection.load_full();
         let offered = self.offered();
-        let accepted = offered.sound.iter().filter(|(_, standing)| *standing == Standing::Accepted).count();
+        let count = |is: fn(Standing) -> bool| offered.sound.iter().filter(|(_, one)| is(*one)).count();
         ServerStatus {
             name: self.config.name.clone(),
             state: condition.state,
@@ -86,8 +98,9 @@ impl Server {
             .to_owned(),
             protocol: client.as_ref().and_then(|client| Some(client.facts()?.version.to_string())),
             pid: client.as_ref().and_then(|client| client.pid()),
-            tools: accepted,
-            quarantined: offered.sound.len() - accepted,
+            tools: count(|one| one == Standing::Accepted),
+            quarantined: count(Standing::waits),
+            rejected: count(|one| one == Standing::Rejected),
             connections: usize::from(client.is_some()) + self.pool.len(),
             calls_in_work: self.in_work.load(Ordering::Relaxed),
             restarts: condition.starts.saturating_sub(1),
@@ -113,12 +126,18 @@ impl Server {
     pub(super) fn healthy(&self) {
         self.condition().last_healthy = Some(Timestamp::now());
         let offered = self.offered();
-        let waiting = offered.sound.iter().filter(|(_, standing)| *standing != Standing::Accepted).count();
-        if waiting > 0 && waiting == offered.sound.len() {
-            let reason = format!(
-                "all its definitions wait for an operator: `aegis upstream diff {0}`, then `aegis upstream accept {0}`",
-                self.config.name
-            );
+        let is_open = |(_, standing): &(_, Standing)| *standing == Standing::Accepted;
+        if !offered.sound.is_empty() && !offered.sound.iter().any(is_open) {
+            let name = &self.config.name;
+            let reason = if offered.sound.iter().any(|(_, standing)| standing.waits()) {
+                format!(
+                    "all its definitions wait for an operator: `aegis upstream diff {name}`, then `aegis upstream accept {name}`"
+                )
+            } else {
+                format!(
+                    "all its definitions were rejected: `aegis upstream accept {name} TOOL` accepts one after all"
+                )
+            };
             return self.enter(ServerState::Quarantined, Some(reason));
         }
         self.enter(ServerState::Running, None);

@@ -3,6 +3,7 @@
 //! Everything a server says is text from outside. Its definitions are held against what can be used and against what an
 //! operator accepted; its answers are bounded, checked, labelled, and rid of secrets that it was given.
 
+mod absent;
 mod answer;
 mod ask;
 mod bridge;
@@ -11,6 +12,7 @@ pub mod credentials;
 mod definition;
 mod direct;
 mod growth;
+mod lacks;
 mod logs;
 mod notices;
 pub mod oauth;
@@ -20,6 +22,8 @@ mod pool;
 mod sandboxed;
 pub mod schema;
 mod server;
+mod sign_in;
+mod signed_in;
 mod tasks;
 mod tool;
 mod watch;
@@ -37,10 +41,15 @@ use std::{
 };
 
 use aegis_core::{
-    config::{EgressConfig, McpServer, ToolPattern, upstream::specificity},
+    Secret,
+    config::{
+        EgressConfig, McpServer, ToolPattern,
+        upstream::{OauthConfig, specificity},
+    },
     secret::{Principal, Redactor, SecretSource, SubjectTokens},
     upstream::{
-        BoxFuture, LogLine, Pins, ServerStatus, ServerTool, Standing, TestReport, UpstreamError, Upstreams,
+        BoxFuture, Lacks, LogLine, Pins, ServerStatus, ServerTool, SharedResource, SignInBegun, SignInWish,
+        Standing, TestReport, UpstreamError, Upstreams,
     },
 };
 use aegis_mcp_client::{Handler, Http, Listed};
@@ -50,6 +59,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use aegis_mcp_client::http::header_parameters;
 pub use direct::Direct;
+pub use lacks::has_program;
 pub use notices::Notice;
 pub use offers::{NoOffers, Offers, Owner, Sought};
 pub use sandboxed::Confinement;
@@ -135,6 +145,7 @@ impl Servers {
             node: parts.name,
             version: parts.version,
             via,
+            sign_ins: sign_in::SignIns::default(),
         };
         let world = Arc::new(World {
             catalog: parts.catalog,
@@ -245,7 +256,7 @@ impl World {
             }
         }
         let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
-        Some(self.catalog.with_others(entries, withheld, &claimed))
+        Some(self.catalog.with_others(entries, withheld, Arc::new(absent::Claimants(servers)), &claimed))
     }
 
     /// Puts what the servers offer into the catalog, if that is something else than what is there.
@@ -315,6 +326,8 @@ impl Upstreams for Servers {
         Box::pin(async move {
             if let Some(found) = self.0.server(server) {
                 found.started().await;
+                // Whoever waited calls next.
+                self.publish();
             }
         })
     }
@@ -414,6 +427,31 @@ impl Upstreams for Servers {
             }
             self.0.publish();
         })
+    }
+
+    fn lacks<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, Lacks> {
+        Box::pin(self.0.ways.lacks(server))
+    }
+
+    fn shared_resources(&self) -> BoxFuture<'_, Vec<SharedResource>> {
+        Box::pin(self.0.shared_resources())
+    }
+
+    fn begin_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        wish: &'a SignInWish,
+        as_configured: bool,
+    ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>> {
+        Box::pin(self.0.ways.begin_sign_in(server, wish, as_configured))
+    }
+
+    fn finish_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        back: &'a Secret,
+    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>> {
+        Box::pin(self.0.ways.finish_sign_in(server, back))
     }
 
     fn sent(&self, mark: &str) -> bool {

@@ -51,6 +51,8 @@ const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 pub enum OauthError {
     #[error(transparent)]
     Secret(#[from] SecretError),
+    #[error("nobody is signed in to `{0}`, or not any more: `aegis upstream sign-in {0}`")]
+    NotSignedIn(String),
     #[error("tokens for `{0}` are exchanged for a caller, and nobody calls")]
     NoPrincipal(String),
     #[error("the token endpoint {endpoint} can't be reached: {reason}")]
@@ -59,6 +61,14 @@ pub enum OauthError {
     Refused { endpoint: String, reason: String },
     #[error("the token endpoint {endpoint} answered with something that is no token: {reason}")]
     Unreadable { endpoint: String, reason: String },
+}
+
+/// What a token endpoint gave.
+pub(super) struct Fresh {
+    pub(super) access: Secret,
+    /// How long it may be used.
+    pub(super) life: Duration,
+    pub(super) refresh: Option<Secret>,
 }
 
 /// An access token, and which of the tokens for its server it is.
@@ -75,7 +85,7 @@ pub struct AccessTokens {
     #[debug(skip)]
     http: Arc<dyn Http>,
     #[debug(skip)]
-    secrets: Arc<dyn SecretSource>,
+    pub(super) secrets: Arc<dyn SecretSource>,
     #[debug(skip)]
     subjects: Arc<dyn SubjectTokens>,
     #[debug(skip)]
@@ -142,7 +152,7 @@ impl AccessTokens {
         refused: Option<u64>,
     ) -> Result<AccessToken, OauthError> {
         let principal = match oauth.grant {
-            Grant::ClientCredentials => None,
+            Grant::ClientCredentials | Grant::AuthorizationCode => None,
             Grant::TokenExchange => {
                 Some(principal.ok_or_else(|| OauthError::NoPrincipal(server.name.clone()))?)
             }
@@ -157,8 +167,12 @@ impl AccessTokens {
             State::Refused { error, until } if *until > now => return Err(error.clone()),
             _ => {}
         }
-        match self.ask(server, oauth, principal).await {
-            Ok((secret, life)) => {
+        let asked = match oauth.grant {
+            Grant::AuthorizationCode => self.of_signed_in(server, oauth, refused.is_some()).await,
+            Grant::ClientCredentials | Grant::TokenExchange => self.ask(server, oauth, principal).await,
+        };
+        match asked {
+            Ok(Fresh { access: secret, life, .. }) => {
                 self.secrets.remember(&secret);
                 held.serial += 1;
                 held.state = State::Token { secret: secret.clone(), until: now + life };
@@ -169,6 +183,12 @@ impl AccessTokens {
                 Err(error)
             }
         }
+    }
+
+    /// Drops what is held for a server: somebody else may have signed in.
+    pub(super) fn forget(&self, server: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|key, _| key.server != server);
     }
 
     fn slot(&self, server: &McpServer, oauth: &OauthConfig, principal: Option<&Principal>) -> Arc<Slot> {
@@ -195,8 +215,17 @@ impl AccessTokens {
         server: &McpServer,
         oauth: &OauthConfig,
         principal: Option<&Principal>,
-    ) -> Result<(Secret, Duration), OauthError> {
+    ) -> Result<Fresh, OauthError> {
         let request = self.request(server, oauth, principal).await?;
+        self.send(oauth, request).await
+    }
+
+    /// Asks the token endpoint.
+    pub(super) async fn send(
+        &self,
+        oauth: &OauthConfig,
+        request: Request<Bytes>,
+    ) -> Result<Fresh, OauthError> {
         let endpoint = shown(&oauth.token_url);
         let unreachable = |reason: String| OauthError::Unreachable { endpoint: endpoint.clone(), reason };
         let exchange = async {
@@ -221,7 +250,9 @@ impl AccessTokens {
     ) -> Result<Request<Bytes>, OauthError> {
         let mut form = Form::default();
         match oauth.grant {
-            Grant::ClientCredentials => form.add("grant_type", "client_credentials"),
+            Grant::ClientCredentials | Grant::AuthorizationCode => {
+                form.add("grant_type", "client_credentials");
+            }
             Grant::TokenExchange => {
                 let (subject, kind) = self.subject(server, oauth, principal).await?;
                 form.add("grant_type", EXCHANGE);
@@ -240,6 +271,17 @@ impl AccessTokens {
         if let Some(audience) = &oauth.audience {
             form.add("audience", audience);
         }
+        self.addressed(server, oauth, principal, form).await
+    }
+
+    /// A request of this client, for tokens that are good at this server.
+    pub(super) async fn addressed(
+        &self,
+        server: &McpServer,
+        oauth: &OauthConfig,
+        principal: Option<&Principal>,
+        mut form: Form,
+    ) -> Result<Request<Bytes>, OauthError> {
         if let Some(resource) = resource(server, oauth) {
             form.add("resource", resource);
         }
@@ -295,12 +337,7 @@ impl AccessTokens {
         Ok(self.secrets.resolve(reference, principal).await?.secret)
     }
 
-    fn read(
-        &self,
-        endpoint: &str,
-        status: StatusCode,
-        body: &[u8],
-    ) -> Result<(Secret, Duration), OauthError> {
+    fn read(&self, endpoint: &str, status: StatusCode, body: &[u8]) -> Result<Fresh, OauthError> {
         let endpoint = || endpoint.to_owned();
         if status != StatusCode::OK {
             let said: Refusal = serde_json::from_slice(body).unwrap_or_default();
@@ -325,9 +362,9 @@ impl AccessTokens {
             return Err(unreadable("its `token_type` is not Bearer"));
         }
         let told = granted.expires_in.and_then(Lifetime::seconds).map(Duration::from_secs);
-        let life = told.unwrap_or(ASSUMED_LIFE).min(LONGEST_LIFE);
-        let life = if life > 2 * MARGIN { life - MARGIN } else { life / 2 };
-        Ok((Secret::new(granted.access_token), life))
+        let life = usable_life(told);
+        let refresh = granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
+        Ok(Fresh { access: Secret::new(granted.access_token), life, refresh })
     }
 
     /// Words of the other side as they may be shown: short, on one line, without what was sent to it.
@@ -344,6 +381,12 @@ impl Held {
             State::Token { until, .. } | State::Refused { until, .. } => *until <= Instant::now(),
         }
     }
+}
+
+/// How long a token may be used that is good for so long.
+pub(super) fn usable_life(told: Option<Duration>) -> Duration {
+    let life = told.unwrap_or(ASSUMED_LIFE).min(LONGEST_LIFE);
+    if life > 2 * MARGIN { life - MARGIN } else { life / 2 }
 }
 
 /// The address a token is for.
@@ -366,10 +409,10 @@ async fn whole(mut body: Body) -> Option<Vec<u8>> {
 
 /// `application/x-www-form-urlencoded`.
 #[derive(Default)]
-struct Form(String);
+pub(super) struct Form(String);
 
 impl Form {
-    fn add(&mut self, name: &str, value: &str) {
+    pub(super) fn add(&mut self, name: &str, value: &str) {
         if !self.0.is_empty() {
             self.0.push('&');
         }
@@ -384,6 +427,7 @@ struct Granted {
     access_token: String,
     token_type: String,
     expires_in: Option<Lifetime>,
+    refresh_token: Option<String>,
 }
 
 /// Some servers write the number as text.

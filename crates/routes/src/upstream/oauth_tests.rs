@@ -65,6 +65,14 @@ impl SecretSource for Source {
         })
     }
 
+    fn keep<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        _: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<(), SecretError>> + Send + 'a>> {
+        Box::pin(async move { panic!("{reference}") })
+    }
+
     fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst) as u64
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use aegis_core::upstream::BoxFuture;
+use aegis_core::upstream::{BoxFuture, SharedResource};
 use aegis_mcp_client::Listed;
 use serde::Deserialize;
 use tokio::{sync::broadcast, time::Instant};
@@ -22,6 +22,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 const MOST_TEMPLATES: usize = 500;
 const LONGEST_TEMPLATE: usize = 2 << 10;
 const MOST_EXPRESSIONS: usize = 16;
+/// How long somebody who looks at all servers waits for the list of one.
+const GLANCE: Duration = Duration::from_secs(2);
+/// Addresses that are told to be several servers'.
+const MOST_SHARED: usize = 100;
 /// A longer address comes of no template.
 const LONGEST_FITTING: usize = 8 << 10;
 
@@ -229,6 +233,35 @@ impl World {
             }
         }
         owners
+    }
+
+    /// Addresses that several servers list: who reads one has to say whose.
+    pub(super) async fn shared_resources(&self) -> Vec<SharedResource> {
+        let able: Vec<Arc<Server>> =
+            self.servers().into_iter().filter(|server| can(server, "resources", None)).collect();
+        if able.len() < 2 {
+            return Vec::new();
+        }
+        let reading = able.iter().map(|server| async move {
+            let read = self.listings(std::slice::from_ref(server), FRESH);
+            match tokio::time::timeout(GLANCE, read).await {
+                Ok(mut read) => read.pop().flatten(),
+                Err(_) => self.listed(&server.config.name),
+            }
+        });
+        let listings = futures::future::join_all(reading).await;
+        let mut claimed: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (server, listing) in able.iter().zip(&listings) {
+            for uri in listing.iter().flat_map(|listing| &listing.resources) {
+                claimed.entry(uri).or_default().push(&server.config.name);
+            }
+        }
+        let shared = claimed.into_iter().filter(|(_, servers)| servers.len() > 1);
+        let owned = |servers: Vec<&str>| servers.into_iter().map(str::to_owned).collect();
+        shared
+            .take(MOST_SHARED)
+            .map(|(uri, servers)| SharedResource { uri: uri.to_owned(), servers: owned(servers) })
+            .collect()
     }
 
     /// What a server listed last, however long ago.

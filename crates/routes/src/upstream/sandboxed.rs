@@ -153,6 +153,35 @@ impl Confinement {
     }
 }
 
+/// What is wrong with a mount, or is not there yet.
+pub(super) enum Unmountable {
+    Never(String),
+    NotYet(String),
+}
+
+impl Confinement {
+    /// Why a declared mount could not be made now.
+    pub(super) async fn unmountable(&self, declared: &ServerMount, tenant: &TenantId) -> Option<Unmountable> {
+        if let Err(reason) = self.mount(declared, tenant).await {
+            return Some(Unmountable::Never(reason));
+        }
+        let Some(MountSource::Host(place)) = declared.source() else { return None };
+        match tokio::fs::canonicalize(place).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Some(Unmountable::NotYet(format!("there is nothing at {place}, which is to be mounted")))
+            }
+            Err(error) => {
+                Some(Unmountable::NotYet(format!("{place} is to be mounted and can't be read: {error}")))
+            }
+            Ok(real) if real != Path::new(place) => Some(Unmountable::NotYet(format!(
+                "{place} goes through a symbolic link, which no sandbox mounts; it leads to {}",
+                real.display()
+            ))),
+            Ok(_) => None,
+        }
+    }
+}
+
 /// Whether one of the two places holds the other. Links need not be followed: a sandbox mounts none.
 fn overlap(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)

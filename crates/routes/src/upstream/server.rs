@@ -239,7 +239,7 @@ impl Server {
         self.condition().starts += 1;
         let patience = self.config.limits.start_timeout.0;
         let starting = async {
-            let client = self.open(world, None).await.map_err(|error| error.to_string())?;
+            let client = self.open(world, None).await.map_err(|error| self.unopened(&error))?;
             self.list(world, &client).await.map_err(|error| error.to_string())?;
             Ok::<_, String>(client)
         };
@@ -337,6 +337,18 @@ impl Server {
             whose: principal.cloned(),
         });
         world.ways.open(&self.config, principal, &ears).await
+    }
+
+    /// Why there is no connection, and what a person can do about it.
+    fn unopened(&self, error: &NoWay) -> String {
+        let shows_nothing = self.config.oauth.is_none() && self.config.credentials.is_empty();
+        match error {
+            NoWay::Mcp(Error::Unauthorised { status: 401 }) if shows_nothing => {
+                let name = &self.config.name;
+                format!("{error}: `aegis upstream sign-in {name}`, or give it a credential")
+            }
+            error => error.to_string(),
+        }
     }
 
     /// Reads what the server offers, and asks which of it is accepted.

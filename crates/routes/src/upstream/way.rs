@@ -22,6 +22,7 @@ use super::{
     credentials::{HeaderCredentials, environment},
     oauth::AccessTokens,
     sandboxed::Confinement,
+    sign_in::SignIns,
 };
 
 /// A server that takes this long to say whether it knows the newest version is asked in the older way too.
@@ -45,6 +46,7 @@ pub(super) struct Ways {
     pub(super) version: &'static str,
     /// This node, for [`VIA`].
     pub(super) via: HeaderValue,
+    pub(super) sign_ins: SignIns,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -68,6 +68,14 @@ impl SecretSource for Keys {
         Arc::new(Redactor::new(&[Secret::new("key-of-someone")]))
     }
 
+    fn keep<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        _: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<(), SecretError>> + Send + 'a>> {
+        Box::pin(async move { panic!("{reference}") })
+    }
+
     fn generation(&self) -> u64 {
         0
     }

@@ -38,7 +38,7 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
                 look += &format!("&state={state}");
             }
             if let Some(after) = after {
-                look += &format!("&after={}", urlencoded(after));
+                look += &format!("&after={}", urlencoded(&whole("approval:", after)));
             }
             let found = client(global, acting)?.get(&look).await?;
             finish(global, found, |found| {
@@ -87,7 +87,9 @@ pub(super) async fn run(global: &Global, command: &Approvals) -> anyhow::Result<
         }
         Approvals::Revoke { id, acting } => {
             let client = client(global, acting)?;
-            let revoked = client.delete(&format!("/v1/approvals/always/{}", urlencoded(id))).await?;
+            let revoked = client
+                .delete(&format!("/v1/approvals/always/{}", urlencoded(&whole("standing:", id))))
+                .await?;
             finish(global, revoked, |row| say!("{} is revoked; such calls ask again", text(&row["id"])))
         }
     })
@@ -99,7 +101,12 @@ fn client(global: &Global, acting: &Acting) -> anyhow::Result<Client> {
 }
 
 fn path(id: &str) -> String {
-    format!("/v1/approvals/{}", urlencoded(id))
+    format!("/v1/approvals/{}", urlencoded(&whole("approval:", id)))
+}
+
+/// An id as the node knows it: what stands before its colon may be left out.
+fn whole(kind: &str, id: &str) -> String {
+    if id.contains(':') { id.to_owned() } else { format!("{kind}{id}") }
 }
 
 /// Agrees, and holds the line for a moment: most calls end at once, and whoever agreed wants to know how.

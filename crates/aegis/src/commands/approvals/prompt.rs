@@ -105,7 +105,8 @@ fn unreachable_approver(global: &Global, answer: &Answer) -> Ending {
         );
         eprintln!("  next: start a node with `aegis up`, then make the call again");
     }
-    Ending::Waiting
+    // Nothing waits: it is the missing node that stands in the way.
+    Ending::Failed
 }
 
 fn at_a_terminal(global: &Global) -> bool {

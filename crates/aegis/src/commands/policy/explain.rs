@@ -1,5 +1,6 @@
 //! `aegis policy explain`: the way of a call through the gates, in words.
 
+use aegis_core::ViolationKind;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -42,12 +43,18 @@ pub(super) async fn run(global: &Global, command: &Policy) -> anyhow::Result<End
             Ok(match told["ends"].as_str() {
                 Some("allowed") => Ending::Done,
                 Some("asks") => Ending::Waiting,
-                _ => Ending::Denied,
+                // As the call itself would end.
+                _ => objection(&told).map_or(Ending::Denied, Ending::of),
             })
         }
         Answer::ToolFailed(_) => Ok(Ending::Failed),
         Answer::Refused(violation) => Ok(output::refusal(&violation, global.json)),
     }
+}
+
+fn objection(told: &Value) -> Option<ViolationKind> {
+    let name = told["steps"].as_array()?.iter().find_map(|step| step["violation"].as_str())?;
+    ViolationKind::ALL.iter().copied().find(|kind| kind.to_string() == name)
 }
 
 fn tell(told: &Value) {

@@ -1,20 +1,10 @@
 mod explain;
 mod replay;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
-use aegis_core::{
-    config::{LabelRules, McpServer, NodeConfig, SecurityContext, StorageConfig, ToolPattern},
-    id::CallId,
-    quantity::counted,
-};
-use aegis_gates::policy::{Problem, Rules, RulesError, Schema};
-use aegis_routes::Catalog;
-use aegis_stores::{DataDir, registry::read_applied_contexts};
-use anyhow::Context;
+use aegis_core::{config::LabelRules, quantity::counted};
+use aegis_gates::policy::{Problem, Rules, RulesError, Source};
 use serde_json::{Value, json};
 
 use crate::{
@@ -23,8 +13,8 @@ use crate::{
     cli::{Global, Policy},
     client::Answer,
     ending::Mistake,
-    locate,
-    node::{self, ActiveConfig, catalog},
+    known::Known,
+    locate, node,
     output::{self, Ending, harmless, json_line, say, say_part, table, table_or},
 };
 
@@ -40,80 +30,49 @@ pub(super) async fn run(global: &Global, command: &Policy) -> anyhow::Result<End
     }
 }
 
-/// What policies are read against. It needs no node, and makes nothing in the data directory.
+/// What policies are read against, and those policies. It needs no node.
 struct Ground {
-    config: NodeConfig,
-    catalog: Catalog,
+    known: Known,
     rules: Rules,
-    _scratch: Scratch,
-}
-
-/// An empty directory for the volumes of tools that are only looked at.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 impl Ground {
     /// With the policies of this directory, or else those that the node goes by. When they can't be used, why has been
     /// told.
     fn lay(global: &Global, policies: Option<&Path>) -> anyhow::Result<Result<Self, Ending>> {
-        let (config, catalog, scratch) = tools(global)?;
-        let directory = match policies {
-            // A slip of the pen would otherwise be a set without rules.
-            Some(directory) if !directory.exists() => return Err(nothing_at(directory).into()),
-            Some(directory) => directory.to_owned(),
-            None => node::policies(&config, &locate::data_dir(global)?),
-        };
-        let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
-        match Rules::load(&directory, &schema, config.spec.policy.label_rules) {
-            Ok(rules) => Ok(Ok(Self { config, catalog, rules, _scratch: scratch })),
+        let known = Known::read(global)?;
+        let directory = place(global, &known, policies)?;
+        let read = sources(&directory, policies.is_some()).and_then(|sources| {
+            Rules::compile(&sources, &known.schema(), known.config.spec.policy.label_rules)
+        });
+        match read {
+            Ok(rules) => Ok(Ok(Self { known, rules })),
             Err(error) => {
                 tell_error(global, &directory, &error);
                 Ok(Err(Ending::Failed))
             }
         }
     }
+}
 
-    /// The contexts in force: of the node, with the configuration file's laid over what was applied.
-    fn contexts(&self, global: &Global) -> anyhow::Result<Vec<SecurityContext>> {
-        let mut contexts = self.config.contexts();
-        for applied in applied(global)? {
-            if !self.config.spec.security_contexts.iter().any(|own| own.name == applied.name) {
-                contexts.retain(|below| below.name != applied.name);
-                contexts.push(applied);
-            }
-        }
-        Ok(contexts)
+/// Where the policies are that are meant. One that was named must be there: a slip of the pen would otherwise be a set
+/// without rules.
+fn place(global: &Global, known: &Known, named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match named {
+        Some(named) if !named.exists() => Err(nothing_at(named).into()),
+        Some(named) => Ok(named.to_owned()),
+        None => Ok(node::policies(&known.config, &locate::data_dir(global)?)),
     }
 }
 
-/// Contexts that an operator applied to the node of this data directory.
-fn applied(global: &Global) -> anyhow::Result<Vec<SecurityContext>> {
-    let database = DataDir::read_only(locate::data_dir(global)?)?.registry_database();
-    read_applied_contexts(&database)?
-        .iter()
-        .map(|row| {
-            serde_json::from_str(&row.text)
-                .with_context(|| format!("the applied context `{}` can't be read", row.name))
-        })
-        .collect()
-}
-
-/// The configuration and the node's tools, to be looked at: nothing of the node itself is opened.
-fn tools(global: &Global) -> anyhow::Result<(NodeConfig, Catalog, Scratch)> {
-    let file = locate::config_file(global)?;
-    let config = locate::read_config(file.as_deref())?;
-    let mut elsewhere = config.clone();
-    // Its volumes may be on another machine than the one that checks its policies.
-    elsewhere.spec.storage = StorageConfig::default();
-    let scratch = Scratch(std::env::temp_dir().join(format!("aegis-policy-{}", CallId::fresh())));
-    let active = Arc::new(ActiveConfig::new(file, elsewhere));
-    let catalog = catalog(&active, &scratch.0, Arc::new(|| true))?;
-    Ok((config, catalog, scratch))
+/// The files of a place. Those that were named are shown by that name, and not as the node would call them.
+fn sources(place: &Path, named: bool) -> Result<Vec<Source>, RulesError> {
+    let mut sources = Source::read_all(place)?;
+    if named {
+        let directory = if place.is_dir() { place } else { place.parent().unwrap_or(Path::new("")) };
+        sources = sources.into_iter().map(|source| source.shown_in(directory)).collect();
+    }
+    Ok(sources)
 }
 
 fn nothing_at(path: &Path) -> Mistake {
@@ -121,35 +80,34 @@ fn nothing_at(path: &Path) -> Mistake {
     Mistake::new(message, "name a `*.cedar` file, or a directory of them: aegis policy check PATH")
 }
 
-/// Names of tools that only a running node knows.
-fn claims(config: &NodeConfig) -> Vec<ToolPattern> {
-    config.spec.mcp_servers.iter().flat_map(McpServer::claims).collect()
-}
-
-fn check(global: &Global, path: Option<&Path>) -> anyhow::Result<Ending> {
-    let (config, catalog, _scratch) = tools(global)?;
-    let path = match path {
-        Some(path) => path.to_owned(),
-        None => node::policies(&config, &locate::data_dir(global)?),
-    };
+fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
+    let known = Known::read(global)?;
+    let path = place(global, &known, named)?;
     if !path.exists() {
         return Err(nothing_at(&path).into());
     }
-    let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
-    match Rules::load(&path, &schema, LabelRules::Off) {
+    let read = sources(&path, named.is_some())
+        .and_then(|sources| Rules::compile(&sources, &known.schema(), LabelRules::Off));
+    match read {
         Ok(rules) => {
             let (count, examples) = (rules.list().len(), rules.examples().len());
+            let doubts = known.doubts();
             if global.json {
+                let contexts = doubts.iter().map(
+                    |doubt| json!({"context": doubt.context, "pointer": doubt.pointer, "message": doubt.message}),
+                );
                 json_line(&json!({
                     "path": path.display().to_string(),
                     "valid": true,
                     "rules": count,
                     "examples": examples,
                     "warnings": rules.warnings(),
+                    "context_warnings": contexts.collect::<Vec<_>>(),
                     "problems": [],
                 }));
             } else {
                 rules.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+                doubts.iter().for_each(|doubt| eprintln!("warning: {doubt}"));
                 let (count, examples) = (counted(count, "rule"), counted(examples, "example"));
                 say!("{} is valid: {count}, true to {examples}", path.display());
             }
@@ -178,8 +136,7 @@ fn tell_error(global: &Global, path: &Path, error: &RulesError) {
 }
 
 fn schema(global: &Global) -> anyhow::Result<Ending> {
-    let (config, catalog, _scratch) = tools(global)?;
-    let schema = Schema::of(&catalog.specs()).expecting(claims(&config));
+    let schema = Known::read(global)?.schema();
     if global.json {
         json_line(&schema.to_json());
     } else {
@@ -193,11 +150,11 @@ fn test(global: &Global, paths: &[PathBuf], all: bool) -> anyhow::Result<Ending>
         Ok(ground) => ground,
         Err(ending) => return Ok(ending),
     };
-    let schema = Schema::of(&ground.catalog.specs()).expecting(claims(&ground.config));
+    let schema = ground.known.schema();
     let mut outcomes = Vec::new();
     for path in paths {
         for file in cases::files(path)? {
-            outcomes.extend(cases::run(&file, &ground.catalog, &schema)?);
+            outcomes.extend(cases::run(&file, &ground.known.catalog, &schema)?);
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.holds()).count();
@@ -253,6 +210,11 @@ async fn list(global: &Global, limit: usize) -> anyhow::Result<Ending> {
     table_or(["RULE", "EFFECT", "TOOLS", "AT", "ABOUT"], &rows, nothing);
     if limit < rules.len() {
         say!("… {limit} of {}; more with --limit", rules.len());
+    }
+    if let Some(error) = found["refused"]["error"].as_str() {
+        eprintln!("warning: these rules stay in force, since the policy files can't be used as they are:");
+        error.lines().for_each(|line| eprintln!("  {}", harmless(line)));
+        eprintln!("  next: correct them; the node reads them again as soon as they change");
     }
     Ok(Ending::Done)
 }

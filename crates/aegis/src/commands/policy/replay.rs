@@ -24,15 +24,15 @@ pub(super) async fn run(
         Ok(ground) => ground,
         Err(ending) => return Ok(ending),
     };
-    let contexts = ground.contexts(global)?;
+    let contexts = ground.known.contexts();
     // What a running node has queued belongs to the record: sealing writes it first.
     let _ = crate::commands::audit::sealed_by_node(global).await;
     let log = LogReader::open(&DataDir::read_only(locate::data_dir(global)?)?.audit_database())?;
-    let memory = ground.config.spec.policy.label_memory.0;
-    let ceiling = ground.config.spec.exec.ceiling.clone();
+    let memory = ground.known.config.spec.policy.label_memory.0;
+    let ceiling = ground.known.config.spec.exec.ceiling.clone();
     let report = tokio::task::spawn_blocking(move || {
         let gate = PolicyGate::new(&contexts, ground.rules, LabelBook::forgetful()).under(ceiling);
-        Replay::new(&ground.catalog, &gate, memory).run(&log, since)
+        Replay::new(&ground.known.catalog, &gate, memory).run(&log, since)
     })
     .await??;
     if global.json {

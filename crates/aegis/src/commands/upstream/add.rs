@@ -11,16 +11,16 @@ use aegis_core::{
     domain::DomainPattern,
     quantity::counted,
 };
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::json;
 
-use super::{ask, because, grant, state, step};
+use super::{ask, grant, settled, step};
 use crate::{
     backend::Backend,
     cli::{Add, Global},
     ending::Mistake,
     input,
-    output::{Ending, json_line, say, text},
+    output::{Ending, json_line, refusal, say, text},
 };
 
 pub(super) async fn run(global: &Global, wanted: &Add) -> anyhow::Result<Ending> {
@@ -40,16 +40,28 @@ async fn add(
     server: &McpServer,
     context: Option<&str>,
 ) -> anyhow::Result<Ending> {
+    let servers = std::slice::from_ref(server);
+    // Half of what was asked for is worse than none of it.
+    let remark = match context {
+        Some(context) => match grant::prepare(node, context).await? {
+            Ok(remark) => remark,
+            Err(violation) => return Ok(refusal(&violation, global.json)),
+        },
+        None => None,
+    };
     let answer = node.patient_post("/v1/upstreams", &serde_json::to_value(server)?).await?;
     let (mut ended, mut told) = step(global, answer, |found| {
-        say!("{} is added and {}{}", text(&found["name"]), state(found), because(found));
+        say!("{} is added", text(&found["name"]));
+        settled::missing(&server.name, found);
     });
-    if let Some(context) = context
-        && ended == Ending::Done
-    {
-        let servers = std::slice::from_ref(server);
-        let answer = grant::give(node, context, servers).await?;
-        (ended, told["granted"]) = step(global, answer, |found| grant::tell(context, servers, found));
+    if ended == Ending::Done {
+        if let Some(context) = context {
+            let answer = grant::give(node, context, servers).await?;
+            (ended, told["granted"]) = step(global, answer, |found| grant::tell(context, servers, found));
+            grant::warn(global, remark.as_deref(), &mut told);
+        }
+        let found = settled::settle(global, node, &[&server.name]).await?;
+        settled::note(&mut told, &found);
     }
     if global.json {
         json_line(&told);
@@ -100,7 +112,9 @@ fn from_flags(wanted: &Add) -> anyhow::Result<McpServer> {
         }
     }
     let pair = |given: &str, flag: &str| -> anyhow::Result<(String, String)> {
-        let (name, value) = given.split_once('=').with_context(|| format!("write --{flag} NAME=…"))?;
+        let wrong =
+            || Mistake::new(format!("--{flag} {given} gives no value"), format!("write --{flag} NAME=…"));
+        let (name, value) = given.split_once('=').ok_or_else(wrong)?;
         Ok((name.to_owned(), value.to_owned()))
     };
     for given in &wanted.environment {
@@ -111,7 +125,11 @@ fn from_flags(wanted: &Add) -> anyhow::Result<McpServer> {
         server.credentials.insert(name, SecretRef::parse(&reference));
     }
     for given in &wanted.capabilities {
-        server.capabilities.push(ServerCapability::Name(ToolPattern::parse(given)?));
+        let pattern = ToolPattern::parse(given).map_err(|error| {
+            let message = format!("--capability {given}: {error}");
+            Mistake::new(message, "name a tool as agents call it, as in web.search, or a prefix, as in web.*")
+        })?;
+        server.capabilities.push(ServerCapability::Name(pattern));
     }
     server.namespace.clone_from(&wanted.namespace);
     if wanted.approve_definitions {
@@ -123,16 +141,23 @@ fn from_flags(wanted: &Add) -> anyhow::Result<McpServer> {
     if let Some(memory) = wanted.memory_mb {
         server.resource_limits.memory_mb = memory;
     }
-    upstream::check_added(&[], &server).map_err(anyhow::Error::msg)?;
+    upstream::check_added(&[], &server).map_err(|reason| {
+        Mistake::new(format!("`{name}` can't be added: {reason}"), "aegis upstream add --help shows examples")
+    })?;
     Ok(server)
 }
 
 fn sandbox(wanted: &Add) -> anyhow::Result<ServerSandbox> {
     let host = |place: String| ServerMount { host: Some(place), ..nothing() };
     let volume = |place: String| ServerMount { volume: Some(place), ..nothing() };
-    let mounts = wanted.mounts.iter().map(|given| mount(given, host));
-    let volumes = wanted.volumes.iter().map(|given| mount(given, volume));
-    let egress = wanted.egress.iter().map(|domain| DomainPattern::parse(domain));
+    let mounts = wanted.mounts.iter().map(|given| mount("mount", given, host));
+    let volumes = wanted.volumes.iter().map(|given| mount("volume", given, volume));
+    let egress = wanted.egress.iter().map(|given| {
+        DomainPattern::parse(given).map_err(|error| {
+            let next = "write a domain without scheme and path, as in --egress api.example.org";
+            Mistake::new(format!("--egress {given}: {error}"), next)
+        })
+    });
     Ok(ServerSandbox {
         mounts: mounts.chain(volumes).collect::<Result<_, _>>()?,
         egress: egress.collect::<Result<_, _>>()?,
@@ -145,7 +170,7 @@ fn nothing() -> ServerMount {
 }
 
 /// `PLACE`, `PLACE:INSIDE`, and either with `:rw` or `:ro` at its end.
-fn mount(given: &str, at: impl Fn(String) -> ServerMount) -> Result<ServerMount, Mistake> {
+fn mount(flag: &str, given: &str, at: impl Fn(String) -> ServerMount) -> Result<ServerMount, Mistake> {
     let (places, access) = match given.rsplit_once(':') {
         Some((places, "rw")) => (places, AccessMode::ReadWrite),
         Some((places, "ro")) => (places, AccessMode::ReadOnly),
@@ -157,9 +182,12 @@ fn mount(given: &str, at: impl Fn(String) -> ServerMount) -> Result<ServerMount,
     };
     let whole = |path: &str| path.starts_with('/') && !path.contains(':');
     if !whole(outside) || inside.as_deref().is_some_and(|inside| !whole(inside)) {
+        let example = if flag == "volume" { "/workspace" } else { "/srv/docs" };
         return Err(Mistake::new(
-            format!("`{given}` is no place to show"),
-            "write whole paths, as in --mount /srv/docs, --mount /srv/docs:/docs or --mount /srv/docs:/docs:rw",
+            format!("--{flag} {given} is no place to show"),
+            format!(
+                "write whole paths, as in --{flag} {example}, --{flag} {example}:/docs or --{flag} {example}:/docs:rw"
+            ),
         ));
     }
     Ok(ServerMount { inside, access, ..at(outside.to_owned()) })
@@ -173,7 +201,7 @@ mod tests {
     fn mounts_are_read_only_unless_said() {
         let host = |place: String| ServerMount { host: Some(place), ..nothing() };
         let read = |given: &str| {
-            mount(given, host).map(|mount| (mount.host.clone(), mount.inside.clone(), mount.access))
+            mount("mount", given, host).map(|mount| (mount.host.clone(), mount.inside.clone(), mount.access))
         };
         let path = |text: &str| Some(text.to_owned());
         assert_eq!(read("/srv").unwrap(), (path("/srv"), None, AccessMode::ReadOnly));
@@ -184,5 +212,7 @@ mod tests {
         for wrong in ["srv", "/srv:docs", "/srv:/a:/b", ":rw", "/srv:/docs:x"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+        let volume = mount("volume", "workspace", host).unwrap_err();
+        assert!(volume.next.unwrap().contains("--volume /workspace"));
     }
 }

@@ -1,9 +1,15 @@
 //! What a context grants of servers: given with `--grant`, taken back when a server is removed.
 
-use aegis_core::{ViolationKind, config::McpServer};
+use aegis_core::{
+    Violation, ViolationKind,
+    config::{
+        McpServer, SecurityContext,
+        security_context::{self, OPERATOR_CONTEXT},
+    },
+};
 use serde_json::{Map, Value, json};
 
-use crate::{backend::Backend, client::Answer, commands::call::urlencoded, output::say};
+use crate::{backend::Backend, cli::Global, client::Answer, commands::call::urlencoded, output::say};
 
 /// Resources, prompts, completion and tasks of servers.
 const OPERATIONS: &str = "mcp.*";
@@ -14,6 +20,77 @@ const MOST_ATTEMPTS: usize = 5;
 /// Lets users of a context use these servers. Without one of that name, makes it.
 pub(super) async fn give(node: &Backend, context: &str, servers: &[McpServer]) -> anyhow::Result<Answer> {
     change(node, context, |present| granted(present, context, servers)).await
+}
+
+/// Looks, before anything is written, whether the context can be changed at all. Answers with a remark where the grant
+/// makes of it something else than it was.
+pub(super) async fn prepare(
+    node: &Backend,
+    context: &str,
+) -> anyhow::Result<Result<Option<String>, Violation>> {
+    let found = match node.get(&address(context)).await? {
+        Answer::Ok(found) => found,
+        Answer::Refused(violation) if violation.kind == ViolationKind::UnknownName => {
+            // There is none, so one will be made, if it can bear that name.
+            let fresh = granted(None, context, &[]).to_string();
+            return Ok(match security_context::parse(&fresh) {
+                Ok(_) => Ok(None),
+                Err(mistakes) => {
+                    let told = mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
+                    let what = format!("a context can't be called `{context}`: {told}");
+                    Err(Violation::new(ViolationKind::MalformedRequest, what).hint("nothing was changed"))
+                }
+            });
+        }
+        Answer::Refused(violation) => return Ok(Err(violation)),
+        Answer::ToolFailed(_) => return Ok(Ok(None)),
+    };
+    let own = context == OPERATOR_CONTEXT;
+    if own || found["source"] == "file" {
+        let what = if own {
+            format!("`{context}` is the node's own context, which may use every server already")
+        } else {
+            format!(
+                "the context `{context}` is defined in the configuration file, so --grant can't change it"
+            )
+        };
+        let next = if own {
+            "leave --grant out, or name another context"
+        } else {
+            "add the capability there, or name another context; nothing was changed"
+        };
+        return Ok(Err(Violation::new(ViolationKind::Conflict, what).hint(next)));
+    }
+    Ok(Ok(only_looks(node, context, &found["context"]).await?))
+}
+
+/// A remark on a context that lets nothing through but looking.
+async fn only_looks(node: &Backend, name: &str, context: &Value) -> anyhow::Result<Option<String>> {
+    let Ok(context) = serde_json::from_value::<SecurityContext>(context.clone()) else { return Ok(None) };
+    let Answer::Ok(found) = node.get("/v1/tools").await? else { return Ok(None) };
+    let open = found["tools"].as_array().into_iter().flatten().filter(|tool| {
+        let is_named = |known: &str| context.capabilities.iter().any(|one| one.tool_pattern.matches(known));
+        tool["name"].as_str().is_some_and(is_named)
+    });
+    let mut open = open.peekable();
+    let is_any = open.peek().is_some();
+    let looks = open.all(|tool| tool["mutability"] == "read_only");
+    Ok((is_any && looks).then(|| {
+        format!(
+            "the context {name} let nothing through but looking; from now on its users can also change what these servers \
+             change. Another context keeps {name} as it was: `aegis upstream remove` takes the grant back"
+        )
+    }))
+}
+
+/// Tells what a grant made of its context.
+pub(super) fn warn(global: &Global, remark: Option<&str>, told: &mut Value) {
+    let Some(remark) = remark else { return };
+    if global.json {
+        told["warning"] = remark.into();
+    } else {
+        eprintln!("warning: {remark}");
+    }
 }
 
 pub(super) fn tell(context: &str, servers: &[McpServer], found: &Value) {

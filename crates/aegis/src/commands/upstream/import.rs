@@ -1,13 +1,19 @@
 //! `aegis upstream import`.
 
-use aegis_core::{Violation, ViolationKind, config::McpServer, document, quantity::counted};
+use aegis_core::{
+    Violation, ViolationKind,
+    config::{McpServer, upstream::Grant},
+    document,
+    quantity::counted,
+};
+use aegis_routes::upstream::has_program;
 use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{
-    address, ask, because,
+    address, ask,
     client_file::{self, Imported},
-    grant, state, step,
+    grant, settled, step,
 };
 use crate::{
     backend::Backend,
@@ -15,16 +21,25 @@ use crate::{
     client::Answer,
     commands::secret,
     input,
-    output::{Ending, harmless, json_line, say, say_part, text},
+    output::{Ending, harmless, json_line, refusal, say, say_part, text},
 };
 
 pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Ending> {
     let name = wanted.file.display().to_string();
-    let imported = match client_file::read(&input::text(&wanted.file)?, &wanted.only) {
+    let mut imported = match client_file::read(&input::text(&wanted.file)?, &wanted.only) {
         Ok(imported) => imported,
         Err(reason) => bail!("{name} can't be taken over: {reason}"),
     };
     if !wanted.write {
+        // What the node would say, as far as it can be seen from here.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        for server in &imported.servers {
+            if let Some(program) = server.executable.as_deref().filter(|one| !has_program(one, &path)) {
+                let remark =
+                    format!("{}: there is no program `{program}` on the PATH: install it", server.name);
+                imported.remarks.push(remark);
+            }
+        }
         preview(global, wanted, &imported);
         return Ok(if imported.servers.is_empty() { Ending::Failed } else { Ending::Done });
     }
@@ -72,6 +87,13 @@ async fn write(
     wanted: &Import,
     imported: &Imported,
 ) -> anyhow::Result<Ending> {
+    let remark = match &wanted.grant {
+        Some(context) => match grant::prepare(node, context).await? {
+            Ok(remark) => remark,
+            Err(violation) => return Ok(refusal(&violation, global.json)),
+        },
+        None => None,
+    };
     let mut ended = Ending::Done;
     let mut note = |(ending, told): (Ending, Value)| {
         if ending != Ending::Done {
@@ -103,7 +125,11 @@ async fn write(
     {
         let answer = grant::give(node, context, &there).await?;
         (_, granted) = note(step(global, answer, |found| grant::tell(context, &there, found)));
+        grant::warn(global, remark.as_deref(), &mut granted);
     }
+    let names: Vec<&str> = there.iter().map(|server| server.name.as_str()).collect();
+    let settled = settled::settle(global, node, &names).await?;
+    servers.iter_mut().for_each(|told| settled::note(told, &settled));
     if global.json {
         json_line(&json!({"written": true, "mcp_servers": servers, "secrets": secrets, "granted": granted,
             "left_out": left_out(imported), "remarks": imported.remarks}));
@@ -142,9 +168,28 @@ async fn store(global: &Global, node: &Backend, name: &str, value: &str) -> anyh
     }))
 }
 
+/// The server as the file has it, with the sign-in that it has here: clients keep theirs elsewhere.
+async fn signed_in(node: &Backend, server: &McpServer) -> anyhow::Result<McpServer> {
+    let mut server = server.clone();
+    let is_bare = server.oauth.is_none()
+        && !server.credentials.keys().any(|header| header.eq_ignore_ascii_case("authorization"));
+    if server.url.is_none() || !is_bare {
+        return Ok(server);
+    }
+    if let Answer::Ok(found) = node.get(&address(&server.name, "")).await?
+        && let Ok(there) = serde_json::from_value::<McpServer>(found["config"].clone())
+        && there.url == server.url
+    {
+        server.oauth = there.oauth.filter(|oauth| oauth.grant == Grant::AuthorizationCode);
+    }
+    Ok(server)
+}
+
 async fn put(global: &Global, node: &Backend, server: &McpServer) -> anyhow::Result<(Ending, Value)> {
+    let server = &signed_in(node, server).await?;
     let answer = node.patient_put(&address(&server.name, ""), &serde_json::to_value(server)?).await?;
     Ok(step(global, answer, |found| {
-        say!("{} is {} and {}{}", text(&found["name"]), text(&found["change"]), state(found), because(found));
+        say!("{} is {}", text(&found["name"]), text(&found["change"]));
+        settled::missing(&server.name, found);
     }))
 }

@@ -2,6 +2,8 @@ mod add;
 mod client_file;
 mod grant;
 mod import;
+mod settled;
+mod sign_in;
 
 use aegis_core::{config::McpServer, document, quantity::counted};
 use serde_json::{Value, json};
@@ -30,6 +32,7 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
             let path = address(name, "/test");
             ask(global, async |node| Ok(test(global, node.patient_post(&path, &json!({})).await?))).await
         }
+        Upstream::SignIn(wanted) => sign_in::run(global, wanted).await,
         Upstream::Remove { name } => ask(global, async |node| remove(global, node, name).await).await,
         Upstream::Restart { name } => {
             let path = address(name, "/restart");
@@ -132,10 +135,7 @@ fn list(found: &Value, limit: usize) {
         .take(limit)
         .map(|server| {
             let status = &server["status"];
-            let tools = match status["quarantined"].as_u64().unwrap_or(0) {
-                0 => status["tools"].to_string(),
-                waiting => format!("{}, {waiting} wait for you", status["tools"]),
-            };
+            let tools = tools(status);
             let reason = server["hidden"].as_str().or_else(|| status["reason"].as_str()).unwrap_or_default();
             [
                 text(&server["name"]),
@@ -157,6 +157,48 @@ fn list(found: &Value, limit: usize) {
     if limit < servers.len() {
         say!("… {limit} of {}; more with --limit", servers.len());
     }
+    shared(found);
+    let rejected = servers.iter().find(|one| one["status"]["rejected"].as_u64().unwrap_or(0) > 0);
+    if let Some(server) = rejected {
+        say!(
+            "what was rejected is shown by `aegis upstream diff {0}`, and accepted after all by `aegis upstream accept {0} TOOL`",
+            text(&server["name"])
+        );
+    }
+}
+
+/// How many tools there are, and what became of the others.
+fn tools(status: &Value) -> String {
+    let mut told = status["tools"].to_string();
+    match status["quarantined"].as_u64().unwrap_or(0) {
+        0 => {}
+        1 => told.push_str(", 1 waits for you"),
+        waiting => told.push_str(&format!(", {waiting} wait for you")),
+    }
+    match status["rejected"].as_u64().unwrap_or(0) {
+        0 => {}
+        rejected => told.push_str(&format!(", {rejected} rejected")),
+    }
+    told
+}
+
+/// How many addresses of resources are told one by one.
+const SHARED_SHOWN: usize = 10;
+
+/// Resources that several servers list, which clients can't read by their address alone.
+fn shared(found: &Value) {
+    let all = found["shared_resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        return;
+    }
+    say!("resources that several servers list; readers name the server, with the tool mcp.resources.read:");
+    for one in all.iter().take(SHARED_SHOWN) {
+        let servers: Vec<String> = one["servers"].as_array().into_iter().flatten().map(text).collect();
+        say!("  {}  {}", text(&one["uri"]), servers.join(", "));
+    }
+    if all.len() > SHARED_SHOWN {
+        say!("  … {SHARED_SHOWN} of {}; all with --json", all.len());
+    }
 }
 
 fn show(found: &Value) {
@@ -177,6 +219,7 @@ fn show(found: &Value) {
         say!();
         table(["ITS NAME", "AGENTS CALL IT", "WITHHELD"], &tools.iter().map(row).collect::<Vec<_>>());
     }
+    shared(found);
 }
 
 /// One that did not come up is a failure, for scripts too.

@@ -48,6 +48,15 @@ impl ToolPattern {
             Self::Exact(name) => tool == name,
         }
     }
+
+    /// Whether there could be a tool that both name.
+    pub fn meets(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) => true,
+            (pattern, Self::Exact(name)) | (Self::Exact(name), pattern) => pattern.matches(name),
+            (Self::Prefix(one), Self::Prefix(other)) => one.starts_with(other) || other.starts_with(one),
+        }
+    }
 }
 
 impl fmt::Display for ToolPattern {

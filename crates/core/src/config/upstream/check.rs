@@ -1,6 +1,6 @@
 //! What the shape of an MCP server's entry can't hold: how it is reached, whose names it takes, where its secrets lie.
 
-use super::{Grant, Identity, McpServer, SubjectToken};
+use super::{Grant, Identity, McpServer, OauthConfig, SubjectToken};
 use crate::{
     config::{SecretRef, ToolPattern},
     document::{self, Diagnostic, pointer},
@@ -292,7 +292,11 @@ impl One<'_> {
                 );
             }
         }
+        if oauth.sign_in.is_some() && oauth.grant != Grant::AuthorizationCode {
+            self.wrong(&["oauth", "sign_in"], "this is for `grant: authorization_code`");
+        }
         match oauth.grant {
+            Grant::AuthorizationCode => self.signed_in(oauth),
             Grant::TokenExchange => {
                 if oauth.subject.is_none() {
                     self.wrong(
@@ -318,6 +322,32 @@ impl One<'_> {
                         self.wrong(&["oauth", member], "this is for `grant: token_exchange`");
                     }
                 }
+            }
+        }
+    }
+
+    fn signed_in(&mut self, oauth: &OauthConfig) {
+        match &oauth.sign_in {
+            Some(SecretRef::Stored(_)) => {}
+            _ => self.wrong(
+                &["oauth"],
+                format!(
+                    "say where the tokens are kept: `sign_in: \"secret:{}\"`, which `aegis upstream sign-in` fills",
+                    suggested_name(&self.server.name, "sign-in")
+                ),
+            ),
+        }
+        if let Some(reference) = &oauth.sign_in {
+            self.reference(&["oauth", "sign_in"], reference, "sign-in");
+        }
+        if self.server.identity == Identity::PerPrincipal {
+            self.wrong(&["oauth", "grant"], "one person signs in for all callers: leave `identity` out");
+        }
+        for (member, given) in
+            [("subject", oauth.subject.is_some()), ("actor_token", oauth.actor_token.is_some())]
+        {
+            if given {
+                self.wrong(&["oauth", member], "this is for `grant: token_exchange`");
             }
         }
     }

@@ -31,6 +31,10 @@ pub struct OauthConfig {
     /// For `token_exchange`: what stands for the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectToken>,
+    /// For `authorization_code`: where the tokens of the person who signed in are kept, as `secret:name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub sign_in: Option<SecretRef>,
     /// For `token_exchange`: a token that stands for the node, which acts for the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -44,6 +48,8 @@ pub enum Grant {
     ClientCredentials,
     /// The node for a caller (RFC 8693); needs `identity: per_principal`.
     TokenExchange,
+    /// The node for the person who signed in with `aegis upstream sign-in`, whoever calls (RFC 6749 §4.1 with PKCE).
+    AuthorizationCode,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +89,6 @@ impl OauthConfig {
             Some(SubjectToken::Stored { token, .. }) => Some(token),
             Some(SubjectToken::Signed { .. }) | None => None,
         };
-        self.client_secret.iter().chain(&self.actor_token).chain(subject)
+        self.client_secret.iter().chain(&self.actor_token).chain(&self.sign_in).chain(subject)
     }
 }

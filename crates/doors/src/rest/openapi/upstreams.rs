@@ -9,6 +9,7 @@ pub(super) fn paths() -> Value {
     let ok = |description: &str| json!({"description": description});
     let server = json!({"content": {"application/json": {"schema": {"type": "object",
         "description": "a server as it stands under spec.mcp_servers"}}}});
+    let object = |description: &str| json!({"content": {"application/json": {"schema": {"type": "object", "description": description}}}});
     let decision =
         json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Decision"}}}});
     let secret =
@@ -16,11 +17,13 @@ pub(super) fn paths() -> Value {
     json!({
         "/v1/upstreams": {
             "get": {"summary": "MCP servers behind the node, and how each is doing (operators)",
-                "responses": {"200": ok("total and upstreams"), "default": refusal}},
+                "responses": {"200": ok("total, upstreams, and the resources that several list"), "default": refusal}},
             "post": {"summary": "Add a server and start it (operators)", "requestBody": server,
-                "responses": {"201": ok("the server"), "409": ok("its name is taken"), "default": refusal}}},
+                "responses": {"201": ok("the server, and what it needs and does not have yet"), "409": ok("its name is taken"),
+                    "default": refusal}}},
         "/v1/upstreams/{name}": {"parameters": name,
             "get": {"summary": "One server: configuration, state, tools (operators)",
+                "parameters": [query("wait", "at most 60 seconds until it runs or has failed to start")],
                 "responses": {"200": ok("the server"), "404": ok("there is none"), "default": refusal}},
             "put": {"summary": "Add a server, or put it in the place of the added one (operators)", "requestBody": server,
                 "responses": {"200": ok("the server, and whether it was added, updated or unchanged"),
@@ -33,6 +36,15 @@ pub(super) fn paths() -> Value {
         "/v1/upstreams/{name}/test": {"parameters": name, "post": {
             "summary": "Connect to a server for a look (operators)",
             "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},
+        "/v1/upstreams/{name}/sign-in": {"parameters": name, "post": {
+            "summary": "Find out where a person signs in to a server that speaks HTTP (operators)",
+            "requestBody": object("redirect (an address of the loopback), and optionally client_id, client_secret (a reference), scopes"),
+            "responses": {"200": ok("the url to open in a browser, the state that comes back, and the issuer"),
+                "409": ok("there is no sign-in, or it can't be used"), "default": refusal}}},
+        "/v1/upstreams/{name}/signed-in": {"parameters": name, "post": {
+            "summary": "End a sign-in: get the tokens, keep them as secrets, and start the server with them (operators)",
+            "requestBody": object("back: the whole address that the browser came back to"),
+            "responses": {"200": ok("the server"), "409": ok("it was not begun, or no tokens were given"), "default": refusal}}},
         "/v1/upstreams/test": {"post": {
             "summary": "Connect to a server that is not configured (operators)", "requestBody": server,
             "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},

@@ -18,10 +18,12 @@ mod types;
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
+    str::FromStr,
     sync::Arc,
 };
 
 use aegis_core::{Asker, Caller, ToolSpec, config::LabelRules, tool::Route};
+use cedar_policy::PolicySet;
 
 pub use examples::{Example, ExampleVerdict, Held};
 pub use problem::{Problem, RulesError};
@@ -38,6 +40,12 @@ use crate::policy::labels::SessionLabels;
 
 /// The rules about labels that ship with the node.
 pub const LABEL_RULES: &str = include_str!("label_rules.cedar");
+
+/// Has Cedar's parser make its tables, which it does when it is first used and which takes longer than most policies:
+/// a node that starts can do so aside.
+pub fn warm_up() {
+    let _ = PolicySet::from_str(LABEL_RULES);
+}
 
 /// Policies ready for use, cut into a slice per tool.
 #[derive(Debug, Default)]

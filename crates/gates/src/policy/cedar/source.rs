@@ -17,11 +17,21 @@ pub struct Source {
     /// The file's own name.
     pub name: String,
     pub text: String,
+    /// As it stands in messages and in the record.
+    place: String,
 }
 
 impl Source {
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { name: name.into(), text: text.into() }
+        let name = name.into();
+        Self { place: format!("policies/{name}"), name, text: text.into() }
+    }
+
+    /// The same, shown as a file of this directory and not as one of the node's own.
+    #[must_use]
+    pub fn shown_in(mut self, directory: &Path) -> Self {
+        self.place = directory.join(&self.name).display().to_string();
+        self
     }
 
     /// One file, wherever it is.
@@ -29,7 +39,7 @@ impl Source {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let found = fs::metadata(path).map_err(|source| unreadable(path, source))?;
         let text = read(path, &name, &found).map_err(|problem| RulesError::Rejected(vec![problem]))?;
-        Ok(Self { name, text })
+        Ok(Self::new(name, text))
     }
 
     /// A directory's files, or one file with the examples beside it.
@@ -68,7 +78,7 @@ impl Source {
                 break;
             }
             match read(&path, &name, &found) {
-                Ok(text) => sources.push(Self { name, text }),
+                Ok(text) => sources.push(Self::new(name, text)),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -79,9 +89,8 @@ impl Source {
         !self.name.ends_with(".examples")
     }
 
-    /// As it stands in messages and in the record.
     pub(super) fn place(&self) -> String {
-        format!("policies/{}", self.name)
+        self.place.clone()
     }
 
     pub(super) fn stem(&self) -> &str {

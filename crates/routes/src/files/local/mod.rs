@@ -19,7 +19,10 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{Arc, Once},
+    sync::{
+        Arc, Once,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use aegis_core::config::HardLinks;
@@ -49,6 +52,8 @@ pub(crate) struct LocalDirectory {
     at_once: Option<ReadWriteFlags>,
     hard_links: HardLinks,
     locks: Arc<FileLocks>,
+    /// Directories that could not be looked into when it was last measured.
+    unread: AtomicU64,
 }
 
 impl LocalDirectory {
@@ -69,7 +74,7 @@ impl LocalDirectory {
             });
         }
         let at_once = at_once::way(&root);
-        Ok(Self { root, at_once, hard_links, locks })
+        Ok(Self { root, at_once, hard_links, locks, unread: AtomicU64::new(0) })
     }
 
     fn readable(&self, fd: BorrowedFd<'_>) -> Result<Stat, FileError> {
@@ -150,7 +155,19 @@ impl Storage for LocalDirectory {
     }
 
     fn usage(&self, cancel: &CancellationToken) -> Result<u64, FileError> {
-        tree::usage(&self.root, cancel)
+        let tree::Total { bytes, unread } = tree::usage(&self.root, cancel)?;
+        if self.unread.swap(unread, Ordering::Relaxed) != unread && unread > 0 {
+            tracing::warn!(
+                unread,
+                "directories of a volume can't be looked into, so what is in there is not counted as in use; `aegis volume \
+                 list` shows which volume"
+            );
+        }
+        Ok(bytes)
+    }
+
+    fn unread(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
     }
 
     fn sweep(&self) -> Result<u64, FileError> {

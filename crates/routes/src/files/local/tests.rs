@@ -216,3 +216,31 @@ fn a_change_by_others_during_an_edit_is_kept() {
         assert!(std::fs::read_to_string(&path).is_ok_and(|text| text == "theirs") || !path.exists());
     }
 }
+
+#[test]
+fn what_can_not_be_looked_into_is_counted_as_far_as_it_is_known() {
+    use super::tree::{Total, Visit};
+    let mut total = Total::default();
+    total.refused(c"closed", FileError::PermissionDenied).unwrap();
+    total.refused(c"mounted", FileError::ForeignMount("mounted".into())).unwrap();
+    assert_eq!(total, Total { bytes: PER_ENTRY, unread: 1 });
+
+    // Root may look into everything.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    for confinement in BOTH {
+        let fixture = Fixture::new(confinement);
+        fixture.storage.write(&place("open/closed/file"), b"0123456789", &fixture.terms()).unwrap();
+        assert_eq!(fixture.storage.usage(&fixture.cancel).unwrap(), 10 + 3 * PER_ENTRY);
+        let closed = fixture.volume().join("open/closed");
+        let mode =
+            |mode| std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(mode));
+        mode(0o000).unwrap();
+        assert_eq!(fixture.storage.usage(&fixture.cancel).unwrap(), 2 * PER_ENTRY);
+        assert_eq!(fixture.storage.unread(), 1);
+        mode(0o755).unwrap();
+        fixture.storage.usage(&fixture.cancel).unwrap();
+        assert_eq!(fixture.storage.unread(), 0);
+    }
+}

@@ -181,14 +181,17 @@ fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64), FileError> {
 
 /// What the files and directories of the volume take up. Files being written count in their writers' reservations
 /// instead.
-pub(super) fn usage(root: &Root, cancel: &CancellationToken) -> Result<u64, FileError> {
-    let mut total = Total { bytes: 0 };
+pub(super) fn usage(root: &Root, cancel: &CancellationToken) -> Result<Total, FileError> {
+    let mut total = Total::default();
     visit(root, root.fd(), cancel, &mut total)?;
-    Ok(total.bytes)
+    Ok(total)
 }
 
-struct Total {
-    bytes: u64,
+/// Bytes as far as they can be seen, and how many directories can't be looked into.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Total {
+    pub(super) bytes: u64,
+    pub(super) unread: u64,
 }
 
 impl Visit for Total {
@@ -210,7 +213,13 @@ impl Visit for Total {
         Ok(Left::Done)
     }
 
-    fn refused(&mut self, _: &CStr, _: FileError) -> Result<(), FileError> {
+    /// What is mounted inside is not the volume's. Of what is, the directory counts; to take a volume that holds one
+    /// for full would let whoever may change a mode stop everybody else.
+    fn refused(&mut self, _: &CStr, why: FileError) -> Result<(), FileError> {
+        if !matches!(why, FileError::ForeignMount(_)) {
+            self.bytes = self.bytes.saturating_add(PER_ENTRY);
+            self.unread = self.unread.saturating_add(1);
+        }
         Ok(())
     }
 }

@@ -1,0 +1,134 @@
+//! `aegis upstream sign-in`: the browser's half. The node knows where to go; this waits on the loopback for the answer.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use url::Url;
+
+use super::{address, ask, finish, settled, step};
+use crate::{
+    backend::Backend,
+    cli::{Global, SignIn},
+    client::Answer,
+    ending::Obstacle,
+    output::{Ending, json_line, say, text},
+};
+
+/// How long a person may take; the node waits as long.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// A browser sends its request at once.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+const LARGEST_HEAD: usize = 16 << 10;
+const CALLBACK: &str = "/callback";
+
+pub(super) async fn run(global: &Global, wanted: &SignIn) -> anyhow::Result<Ending> {
+    ask(global, async |node| sign_in(global, node, wanted).await).await
+}
+
+async fn sign_in(global: &Global, node: &Backend, wanted: &SignIn) -> anyhow::Result<Ending> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted.port)).await.map_err(|error| {
+        let next = "leave --port out, or name one that is free";
+        Obstacle::new(format!("port {} of the loopback can't be used: {error}", wanted.port), next)
+    })?;
+    let redirect = format!("http://127.0.0.1:{}{CALLBACK}", listener.local_addr()?.port());
+    let wish = json!({"redirect": redirect, "client_id": wanted.client_id, "client_secret": wanted.client_secret,
+        "scopes": wanted.scopes});
+    let begun = match node.patient_post(&address(&wanted.name, "/sign-in"), &wish).await? {
+        Answer::Ok(begun) => begun,
+        other => return Ok(finish(global, other, |_| {})),
+    };
+    if global.json {
+        json_line(&begun);
+    } else {
+        say!("{} asks for your word. Open this in a browser on this machine:", text(&begun["issuer"]));
+        say!("  {}", text(&begun["url"]));
+        eprintln!("waiting for the browser to come back, at most {} minutes …", PATIENCE.as_secs() / 60);
+    }
+    let state = begun["state"].as_str().unwrap_or_default();
+    let back = tokio::time::timeout(PATIENCE, came_back(&listener, &redirect, state)).await;
+    let back =
+        back.map_err(|_| Obstacle::new("the browser did not come back", "run the command again"))??;
+    let answer = json!({"back": back.as_str()});
+    let answer = node.patient_post(&address(&wanted.name, "/signed-in"), &answer).await?;
+    let (ended, mut told) =
+        step(global, answer, |found| say!("you are signed in to {}", text(&found["name"])));
+    if ended == Ending::Done {
+        let found = settled::settle(global, node, &[&wanted.name]).await?;
+        settled::note(&mut told, &found);
+    }
+    if global.json {
+        json_line(&told);
+    }
+    Ok(ended)
+}
+
+/// Takes what browsers ask for until one brings the answer to this sign-in.
+async fn came_back(listener: &TcpListener, redirect: &str, state: &str) -> anyhow::Result<Url> {
+    loop {
+        let (mut stream, _) = listener.accept().await.context("the loopback can't be listened to")?;
+        let Ok(Some(target)) = tokio::time::timeout(HEAD_PATIENCE, target(&mut stream)).await else {
+            continue;
+        };
+        let back = answer_in(redirect, &target, state);
+        let (status, words) = match &back {
+            None => ("404 Not Found", "nothing is here"),
+            Some(_) => ("200 OK", "The terminal says what came of it. This window can be closed."),
+        };
+        let page = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
+             referrer-policy: no-referrer\r\nconnection: close\r\n\r\n{words}",
+            words.len()
+        );
+        let _ = tokio::time::timeout(HEAD_PATIENCE, stream.write_all(page.as_bytes())).await;
+        let _ = stream.shutdown().await;
+        if let Some(back) = back {
+            return Ok(back);
+        }
+    }
+}
+
+/// The address that a request asks for.
+async fn target(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 2048];
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        match stream.read(&mut chunk).await {
+            Ok(count @ 1..) if head.len() + count <= LARGEST_HEAD => head.extend_from_slice(&chunk[..count]),
+            _ => return None,
+        }
+    }
+    let head = String::from_utf8(head).ok()?;
+    let mut words = head.lines().next()?.split(' ');
+    (words.next() == Some("GET")).then(|| words.next()).flatten().map(str::to_owned)
+}
+
+/// The whole address, if it is the answer to this sign-in. What it says is for the node to judge.
+fn answer_in(redirect: &str, target: &str, state: &str) -> Option<Url> {
+    let redirect = Url::parse(redirect).ok()?;
+    let back = redirect.join(target).ok()?;
+    let is_answer = back.query_pairs().any(|(name, value)| name == "state" && value == state);
+    (is_answer && back.origin() == redirect.origin() && back.path() == redirect.path()).then_some(back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_answer_to_this_sign_in_counts() {
+        let read = |target: &str| answer_in("http://127.0.0.1:9/callback", target, "s");
+        let back = read("/callback?code=a%2Fb&state=s").unwrap();
+        assert_eq!(back.as_str(), "http://127.0.0.1:9/callback?code=a%2Fb&state=s");
+        assert!(read("/callback?error=access_denied&state=s").is_some());
+        for other in
+            ["/callback?code=c&state=t", "/callback?code=c", "/favicon.ico", "/", "//x/callback?state=s"]
+        {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Texts cut into words, and words into names and values.
+
+use std::ops::Range;
+
+/// Words as a shell would split them, with their quotes.
+pub(super) fn shell_words(text: &str) -> Vec<Range<usize>> {
+    let mut words = Vec::new();
+    let mut start = None;
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        if quote.is_none() && !escaped && character.is_whitespace() {
+            words.extend(start.take().map(|start| start..at));
+            continue;
+        }
+        start.get_or_insert(at);
+        match character {
+            _ if escaped => escaped = false,
+            '\\' if quote != Some('\'') => escaped = true,
+            '"' | '\'' if quote == Some(character) => quote = None,
+            '"' | '\'' if quote.is_none() => quote = Some(character),
+            _ => {}
+        }
+    }
+    words.extend(start.map(|start| start..text.len()));
+    words
+}
+
+pub(super) fn blank_words(text: &str) -> Vec<Range<usize>> {
+    let start = |word: &str| word.as_ptr().addr() - text.as_ptr().addr();
+    text.split_whitespace().map(|word| start(word)..start(word) + word.len()).collect()
+}
+
+/// Runs of characters that names are made of.
+pub(super) fn names(word: &str) -> impl Iterator<Item = Range<usize>> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let bytes = word.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < bytes.len() && !is_part(bytes[at]) {
+            at += 1;
+        }
+        let start = at;
+        while at < bytes.len() && is_part(bytes[at]) {
+            at += 1;
+        }
+        (start < at).then_some(start..at)
+    })
+}
+
+/// Where the value begins that a name ending at `end` has, if it has one: after `=` or `:` and what may stand around it.
+pub(super) fn value_after(word: &str, end: usize) -> Option<usize> {
+    let rest = &word[end..];
+    let sign = rest.trim_start_matches(['"', '\'', '\\', ']']).trim_start();
+    // Of an address, or of a path through modules.
+    let joins = sign.starts_with("://") || rest.starts_with("::");
+    if !sign.starts_with(['=', ':']) || joins {
+        return None;
+    }
+    Some(word.len() - after_sign(sign).len())
+}
+
+/// What follows `=` or `:`, without the quotes around it.
+pub(super) fn after_sign(sign: &str) -> &str {
+    sign.trim_start_matches(['=', ':', '>']).trim_start().trim_start_matches(['"', '\'', '\\'])
+}
+
+/// Whether a run of the word is a parameter of an address: `?name=` or `&name=`.
+pub(super) fn is_parameter(word: &str, run: &Range<usize>) -> bool {
+    let before = &word[..run.start];
+    before.ends_with(['?', '&']) && before.contains('?') && word[run.end..].starts_with('=')
+}
+
+/// Where the value of a parameter ends that begins at `value`.
+pub(super) fn end_of_parameter(word: &str, value: usize) -> usize {
+    let ends = |character: char| matches!(character, '&' | '#' | '"' | '\'') || character.is_whitespace();
+    word[value..].find(ends).map_or(word.len(), |end| value + end)
+}
+
+/// Where the password begins in `name:password`. Two numbers are a user and a group.
+pub(super) fn password_after_name(word: &str) -> Option<usize> {
+    let (name, password) = word.split_once(':')?;
+    let is_number = password.bytes().all(|byte| byte.is_ascii_digit());
+    (!is_number).then_some(name.len() + 1)
+}
+
+pub(super) fn passwords_in_addresses(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
+    for (colon, sign) in word.match_indices("://") {
+        let start = colon + sign.len();
+        let end = word[start..].find(['/', '\\', '?', '#', '"', '\'']).map_or(word.len(), |end| start + end);
+        let Some(host) = word[start..end].rfind('@').map(|host| start + host) else { continue };
+        let web = word[..colon].ends_with("http") || word[..colon].ends_with("https");
+        // The name of a user alone is no secret, but for tokens that stand in its place.
+        if web || word[start..host].contains(':') {
+            found.push(at + start..at + host);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What is said of a tool whose MCP server is not there.
+
+use aegis_core::{Caller, Violation, ViolationKind};
+
+use crate::Plane;
+
+/// A server that starts is there in a moment.
+const IN_A_MOMENT: u64 = 1;
+
+impl Plane {
+    /// Why a tool is missing that a server would have. Callers that may not call it learn nothing of the server.
+    pub(crate) fn absent(&self, caller: &Caller, name: &str) -> Option<Violation> {
+        let absent = self.catalog().absent(name).filter(|_| self.policy().opens_name(caller, name))?;
+        let shown: String = name.chars().take(120).collect();
+        let message = format!("`{shown}` can't be called: {}", absent.reason);
+        let told = Violation::new(ViolationKind::UpstreamUnavailable, message);
+        Some(if absent.is_starting {
+            told.hint(format!(
+                "make the call again in a moment; `aegis upstream logs {}` shows what it does",
+                absent.server
+            ))
+            .retry_after(IN_A_MOMENT)
+        } else {
+            told.hint(format!(
+                "an operator looks at `aegis upstream logs {0}`, mends it, and runs `aegis upstream restart {0}`",
+                absent.server
+            ))
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Signing in to servers: begun and ended by an operator, with a browser in between.
+
+use super::{Change, Server, ServerError, ServerSource, Servers};
+use aegis_core::{
+    Caller, Secret,
+    config::upstream::Grant,
+    upstream::{SignInBegun, SignInWish},
+};
+
+impl Servers {
+    /// Finds out where somebody signs in to a server. Nothing changes by it.
+    pub async fn begin_sign_in(&self, name: &str, wish: &SignInWish) -> Result<SignInBegun, ServerError> {
+        let found = self.show(name).await?.configured;
+        let in_file = found.source == ServerSource::File;
+        let is_said =
+            found.server.oauth.as_ref().is_some_and(|oauth| oauth.grant == Grant::AuthorizationCode);
+        if in_file && !is_said {
+            let place = self.layers.lock().await.place();
+            return Err(ServerError::NoSignIn { name: name.to_owned(), place });
+        }
+        Ok(self.live.begin_sign_in(&found.server, wish, in_file).await?)
+    }
+
+    /// Gets the tokens for what the browser came back with, keeps them, and lets the server use them. An added server's entry says so from then on, in the
+    /// place of a fixed `Authorization`.
+    pub async fn finish_sign_in(
+        &self,
+        name: &str,
+        back: &Secret,
+        operator: &Caller,
+    ) -> Result<Server, ServerError> {
+        let server = self.show(name).await?.configured.server;
+        self.record("upstream-sign-in", name, [], operator).await?;
+        let oauth = self.live.finish_sign_in(&server, back).await?;
+        let layers = self.layers.lock().await;
+        let found = layers.configured().into_iter().find(|one| one.server.name == name);
+        let changed = found
+            .filter(|one| one.source == ServerSource::Added && one.server.oauth.as_ref() != Some(&oauth));
+        match changed {
+            Some(changed) => {
+                let mut server = changed.server;
+                server.oauth = Some(oauth);
+                server.credentials.retain(|header, _| !header.eq_ignore_ascii_case("authorization"));
+                self.install(layers, server, Change::Updated, operator).await?;
+            }
+            None => {
+                drop(layers);
+                self.live.restart(name).await?;
+            }
+        }
+        self.show(name).await
+    }
+}
