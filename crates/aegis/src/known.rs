@@ -18,6 +18,7 @@ use aegis_plane::contexts::Source;
 use aegis_routes::Catalog;
 use aegis_stores::{
     DataDir,
+    data_dir::DataDirError,
     registry::{read_added_servers, read_applied_contexts},
 };
 use anyhow::Context;
@@ -38,6 +39,8 @@ pub struct Known {
     pub applied: Vec<SecurityContext>,
     /// Names of tools that only a running node knows.
     claims: Vec<ToolPattern>,
+    /// Of MCP servers, by name.
+    servers: Vec<String>,
     _scratch: Scratch,
 }
 
@@ -55,24 +58,31 @@ impl Known {
     /// With the configuration that applies. Blocks.
     pub fn read(global: &Global) -> anyhow::Result<Self> {
         let config = locate::read_config(locate::config_file(global)?.as_deref())?;
-        Self::of(config, &locate::data_dir(global)?)
+        Self::of(config, Some(&locate::data_dir(global)?))
     }
 
-    /// Blocks.
-    pub fn of(config: NodeConfig, data: &Path) -> anyhow::Result<Self> {
+    /// Without a data directory nothing was applied or added. Blocks.
+    pub fn of(config: NodeConfig, data: Option<&Path>) -> anyhow::Result<Self> {
         let mut elsewhere = config.clone();
         // Its volumes may be on another machine than the one that looks.
         elsewhere.spec.storage = StorageConfig::default();
         let scratch = Scratch(std::env::temp_dir().join(format!("aegis-policy-{}", CallId::fresh())));
         let active = Arc::new(ActiveConfig::new(None, elsewhere));
         let catalog = catalog(&active, &scratch.0, Arc::new(|| true))?;
-        let (applied, added) = match DataDir::read_only(data) {
-            Ok(paths) => (applied(&paths.registry_database())?, added(&paths.registry_database())?),
-            // A node that was never started.
-            Err(_) => (Vec::new(), Vec::new()),
+        let paths = match data.map(DataDir::read_only).transpose() {
+            Ok(paths) => paths,
+            // A node that was never started. Any other mistake might hide what was applied.
+            Err(DataDirError::Missing { .. }) => None,
+            Err(error) => return Err(error.into()),
         };
-        let claims = config.spec.mcp_servers.iter().chain(&added).flat_map(McpServer::claims).collect();
-        Ok(Self { config, catalog, applied, claims, _scratch: scratch })
+        let (applied, added) = match paths {
+            Some(paths) => (applied(&paths.registry_database())?, added(&paths.registry_database())?),
+            None => (Vec::new(), Vec::new()),
+        };
+        let all = || config.spec.mcp_servers.iter().chain(&added);
+        let claims = all().flat_map(McpServer::claims).collect();
+        let servers = all().map(|server| server.name.clone()).collect();
+        Ok(Self { config, catalog, applied, claims, servers, _scratch: scratch })
     }
 
     pub fn schema(&self) -> Schema {
@@ -82,7 +92,7 @@ impl Known {
     /// The contexts in force: of the node, with the configuration file's laid over what was applied.
     pub fn contexts(&self) -> Vec<SecurityContext> {
         let mut contexts = self.config.contexts();
-        for applied in self.own().skip(self.config.spec.security_contexts.len()) {
+        for applied in self.applied_in_force() {
             contexts.retain(|below| below.name != applied.name);
             contexts.push(applied.clone());
         }
@@ -91,15 +101,19 @@ impl Known {
 
     /// Those that somebody wrote: of the file first, then what was applied and is in force.
     fn own(&self) -> impl Iterator<Item = &SecurityContext> {
+        self.config.spec.security_contexts.iter().chain(self.applied_in_force())
+    }
+
+    /// What was applied and the file has no other of.
+    fn applied_in_force(&self) -> impl Iterator<Item = &SecurityContext> {
         let of_file = &self.config.spec.security_contexts;
-        let applied = self.applied.iter();
-        of_file.iter().chain(applied.filter(|applied| !of_file.iter().any(|own| own.name == applied.name)))
+        self.applied.iter().filter(|applied| !of_file.iter().any(|own| own.name == applied.name))
     }
 
     /// What of the contexts that somebody wrote is about nothing.
     pub fn doubts(&self) -> Vec<Doubt> {
         let own: Vec<SecurityContext> = self.own().cloned().collect();
-        in_contexts(&own, &self.catalog, self.claims.clone())
+        in_contexts(&own, &self.catalog, self.claims.clone(), &self.servers)
     }
 }
 
@@ -123,14 +137,19 @@ fn added(registry: &Path) -> anyhow::Result<Vec<McpServer>> {
         .collect()
 }
 
-fn in_contexts(contexts: &[SecurityContext], catalog: &Catalog, mut claims: Vec<ToolPattern>) -> Vec<Doubt> {
+fn in_contexts(
+    contexts: &[SecurityContext],
+    catalog: &Catalog,
+    mut claims: Vec<ToolPattern>,
+    servers: &[String],
+) -> Vec<Doubt> {
     if !claims.is_empty() {
         // There while any server is configured.
         claims.push(ToolPattern::Prefix("mcp.".into()));
     }
     let specs = catalog.specs();
     let tools: Vec<String> = specs.iter().flat_map(|tool| tool.names()).map(str::to_owned).collect();
-    doubts(contexts, &tools, &claims)
+    doubts(contexts, &tools, &claims, servers)
 }
 
 /// Says in the log what of the contexts in force is about nothing.
@@ -138,7 +157,8 @@ pub async fn warn_of_doubts(doors: &Doors) {
     let in_force = doors.contexts.list().await;
     let own = in_force.into_iter().filter(|found| found.source != Source::Shipped);
     let own: Vec<SecurityContext> = own.map(|found| found.context).collect();
-    for doubt in in_contexts(&own, doors.plane.catalog(), doors.servers.patterns()) {
+    let servers: Vec<String> = doors.servers.statuses().into_iter().map(|status| status.name).collect();
+    for doubt in in_contexts(&own, doors.plane.catalog(), doors.servers.patterns(), &servers) {
         tracing::warn!("{doubt}");
     }
 }

@@ -343,18 +343,11 @@ impl Node {
             statuses.iter().any(|status| status.state == ServerState::Starting)
         };
         let ready = async {
-            // Policies are read with the tools that have come before anybody may call those.
-            let unread = || {
-                let plane = &self.doors.plane;
-                plane.catalog().specs().iter().any(|tool| !plane.policy().knows(&tool.name))
-            };
             while starting() {
                 tokio::time::sleep(BETWEEN_LOOKS).await;
             }
             self.upstream.publish();
-            while unread() {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
+            self.doors.plane.policies_read().await;
         };
         let _ = tokio::time::timeout(patience, ready).await;
     }

@@ -37,6 +37,22 @@ fn with_volumes(dir: &Path, volumes: &[(&str, &Path, &str)]) -> String {
 }
 
 #[test]
+fn a_data_directory_that_can_not_be_read_is_not_taken_for_none() {
+    let (dir, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_config(dir.path(), "  policy: {label_rules: enforce}");
+    let file = dir.path().join("config.yaml").to_str().unwrap().to_owned();
+    std::fs::write(data.path().join("VERSION"), "999\n").unwrap();
+    let checked = cli(data.path(), &["policy", "check", "--config", &file]);
+    assert!(!checked.status.success() && told(&checked).contains("format 999"), "{}", told(&checked));
+    // The file is not to blame for it.
+    let valid = cli(data.path(), &["config", "validate", &file]);
+    assert!(valid.status.success() && told(&valid).contains("warning: "), "{}", told(&valid));
+    assert!(told(&valid).contains("format 999"), "{}", told(&valid));
+    let elsewhere = cli(data.path(), &["config", "validate", &file, "--elsewhere"]);
+    assert!(elsewhere.status.success() && !told(&elsewhere).contains("999"), "{}", told(&elsewhere));
+}
+
+#[test]
 fn directories_of_volumes_are_tried() {
     let dir = tempfile::tempdir().unwrap();
     let (data, gone, there) = (dir.path().join("data"), dir.path().join("gone"), dir.path().join("there"));

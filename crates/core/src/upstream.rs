@@ -1,6 +1,8 @@
 //! MCP servers behind the node, as those see them who look after them: in which state each is, and which definitions
 //! of its tools an operator stands by.
 
+mod none;
+
 use std::{future::Future, pin::Pin};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,8 @@ use crate::{
         upstream::{DefinitionTrust, OauthConfig},
     },
 };
+
+pub use none::NoUpstreams;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -238,80 +242,6 @@ pub trait Upstreams: Send + Sync {
 
     /// Looks again which definitions of a server's tools are accepted.
     fn pins_changed<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()>;
-}
-
-/// No servers at all, where a node is put together without any.
-#[derive(Debug, Clone, Copy)]
-pub struct NoUpstreams;
-
-impl Upstreams for NoUpstreams {
-    fn list(&self) -> Vec<ServerStatus> {
-        Vec::new()
-    }
-
-    fn tools(&self, _: &str) -> Vec<ServerTool> {
-        Vec::new()
-    }
-
-    fn logs(&self, _: &str, _: usize) -> Option<Vec<LogLine>> {
-        None
-    }
-
-    fn restart<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), UpstreamError>> {
-        Box::pin(async move { Err(UpstreamError::Unknown(server.to_owned())) })
-    }
-
-    fn started<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-
-    fn test<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, TestReport> {
-        Box::pin(async {
-            TestReport {
-                works: false,
-                error: Some("this node starts no servers".to_owned()),
-                protocol: None,
-                server: None,
-                tools: Vec::new(),
-                resources: 0,
-                prompts: 0,
-                millis: 0,
-            }
-        })
-    }
-
-    fn replace<'a>(&'a self, _: Vec<McpServer>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-
-    fn lacks<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, Lacks> {
-        Box::pin(std::future::ready(Lacks::default()))
-    }
-
-    fn shared_resources(&self) -> BoxFuture<'_, Vec<SharedResource>> {
-        Box::pin(std::future::ready(Vec::new()))
-    }
-
-    fn begin_sign_in<'a>(
-        &'a self,
-        server: &'a McpServer,
-        _: &'a SignInWish,
-        _: bool,
-    ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>> {
-        Box::pin(async move { Err(UpstreamError::Unknown(server.name.clone())) })
-    }
-
-    fn finish_sign_in<'a>(
-        &'a self,
-        server: &'a McpServer,
-        _: &'a Secret,
-    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>> {
-        Box::pin(async move { Err(UpstreamError::Unknown(server.name.clone())) })
-    }
-
-    fn pins_changed<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
 }
 
 /// The header that names the node a request to a server comes from.

@@ -1,6 +1,7 @@
 //! Doors let calls in: they authenticate, build a `Caller` and a `Call`, hand both to the plane, and put its reply
 //! into the words of their protocol. A door decides nothing.
 
+mod driven;
 mod guard;
 pub mod inside;
 pub mod mcp;

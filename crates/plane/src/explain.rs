@@ -97,16 +97,7 @@ pub fn explain(
 ) -> Explanation {
     let mut steps = Vec::new();
     let Some(tool) = plane.catalog().resolve(&call.tool) else {
-        let close = plane.catalog().nearest(&call.tool);
-        let hint = close.map(|name| format!("did you mean `{name}`?"));
-        steps.push(Step {
-            gate: "catalog",
-            says: Says::Objects,
-            violation: Some(ViolationKind::ToolNotFound),
-            text: format!("there is no tool called `{}`", call.tool),
-            rule: None,
-            hint,
-        });
+        steps.push(objects("catalog", &plane.no_such_tool(caller, &call.tool)));
         return Explanation { tool: call.tool.clone(), ends: Ends::Denied, steps };
     };
     steps.push(passes("catalog", format!("`{}` is a tool of this node", tool.name), None));

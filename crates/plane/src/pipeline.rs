@@ -303,7 +303,7 @@ impl Plane {
         let _ = answer.send(Err(result));
     }
 
-    fn no_such_tool(&self, caller: &Caller, name: &str) -> Violation {
+    pub(crate) fn no_such_tool(&self, caller: &Caller, name: &str) -> Violation {
         let shown: String = name.chars().take(120).collect();
         let close = self
             .catalog

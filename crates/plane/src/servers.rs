@@ -6,7 +6,7 @@ mod layers;
 mod proposals;
 mod sign_in;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use aegis_core::{
     Caller, Timestamp,
@@ -14,7 +14,7 @@ use aegis_core::{
     nearest::suggestion,
     record::{Entry, NodeRecord},
     upstream::{
-        Lack, LogLine, ServerStatus, ServerTool, SharedResource, TestReport, UpstreamError, Upstreams,
+        Lack, Lacks, LogLine, ServerStatus, ServerTool, SharedResource, TestReport, UpstreamError, Upstreams,
     },
 };
 use aegis_stores::{
@@ -28,6 +28,9 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use self::journal::Journal;
 pub use self::layers::{Configured, ServerLayers, ServerSource};
 pub use self::proposals::Proposal;
+
+/// How long what a server needs is looked for.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -47,6 +50,11 @@ pub enum ServerError {
     UnknownTool { server: String, tool: String, close: String },
     #[error("the server `{name}` is defined in {place}, where nothing is said of signing in")]
     NoSignIn { name: String, place: String },
+    #[error(
+        "the server `{0}` was removed or got another address while somebody signed in to it, so nobody is: \
+         `aegis upstream sign-in {0}`"
+    )]
+    Moved(String),
     #[error("nothing of `{0}` waits for a decision: `aegis upstream diff {0}` shows what does")]
     NothingProposed(String),
     #[error(transparent)]
@@ -151,28 +159,51 @@ impl Servers {
 
     /// Adds a server and starts it.
     pub async fn add(&self, server: McpServer, operator: &Caller) -> Result<Installed, ServerError> {
+        let lacks = self.look(&server).await;
         let layers = self.layers.lock().await;
         if !layers.in_file(&server.name) && layers.added(&server.name).is_some() {
             return Err(ServerError::Taken(server.name));
         }
-        self.install(layers, server, Change::Added, operator).await
+        let missing = usable(lacks)?;
+        let server = self.install(layers, server, Change::Added, operator).await?;
+        Ok(Installed { server, change: Change::Added, missing })
     }
 
     /// Adds a server, or puts it in the place of the added one of its name. One that is there already, as it is, notices
     /// nothing.
     pub async fn put(&self, server: McpServer, operator: &Caller) -> Result<Installed, ServerError> {
+        let lacks = self.look(&server).await;
         let layers = self.layers.lock().await;
         let change = match layers.configured().into_iter().find(|one| one.server.name == server.name) {
             Some(same) if same.server == server => {
                 drop(layers);
-                let missing = self.live.lacks(&server).await.missing;
                 let server = self.show(&server.name).await?;
-                return Ok(Installed { server, change: Change::Unchanged, missing });
+                return Ok(Installed { server, change: Change::Unchanged, missing: lacks.missing });
             }
             Some(_) => Change::Updated,
             None => Change::Added,
         };
-        self.install(layers, server, change, operator).await
+        let missing = usable(lacks)?;
+        let server = self.install(layers, server, change, operator).await?;
+        Ok(Installed { server, change, missing })
+    }
+
+    /// What a server needs and does not have at this moment.
+    pub async fn missing(&self, server: &McpServer) -> Vec<Lack> {
+        self.look(server).await.missing
+    }
+
+    /// Looks for what a server's entry names. Never while the layers are held: a disk may not answer.
+    async fn look(&self, server: &McpServer) -> Lacks {
+        let looked = tokio::time::timeout(LONGEST_LOOK, self.live.lacks(server)).await;
+        looked.unwrap_or_else(|_| Lacks {
+            wrong: Vec::new(),
+            missing: vec![Lack {
+                what: format!("what it needs could not be looked at within {} s", LONGEST_LOOK.as_secs()),
+                next: "look whether the disks answer that hold its program, its files and its mounts"
+                    .to_owned(),
+            }],
+        })
     }
 
     async fn install(
@@ -181,17 +212,13 @@ impl Servers {
         server: McpServer,
         change: Change,
         operator: &Caller,
-    ) -> Result<Installed, ServerError> {
+    ) -> Result<Server, ServerError> {
         if layers.in_file(&server.name) {
             return Err(ServerError::InFile { place: layers.place(), name: server.name });
         }
         let mut others = layers.servers();
         others.retain(|other| other.name != server.name);
         check_added(&others, &server).map_err(ServerError::Invalid)?;
-        let lacks = self.live.lacks(&server).await;
-        if let Some(wrong) = lacks.wrong.into_iter().next() {
-            return Err(ServerError::Unusable(wrong));
-        }
         let name = server.name.clone();
         let row = AddedServer {
             name: name.clone(),
@@ -208,8 +235,7 @@ impl Servers {
         layers.add(row, server);
         self.live.replace(layers.servers()).await;
         drop(layers);
-        let server = self.show(&name).await?;
-        Ok(Installed { server, change, missing: lacks.missing })
+        self.show(&name).await
     }
 
     /// Waits until a server that is being started runs, or has failed to.
@@ -350,6 +376,14 @@ impl Servers {
         };
         self.audit.record_durable(&Entry::Node(record)).await?;
         Ok(())
+    }
+}
+
+/// What is missing, unless something is wrong.
+fn usable(lacks: Lacks) -> Result<Vec<Lack>, ServerError> {
+    match lacks.wrong.into_iter().next() {
+        Some(wrong) => Err(ServerError::Unusable(wrong)),
+        None => Ok(lacks.missing),
     }
 }
 

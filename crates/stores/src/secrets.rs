@@ -16,7 +16,7 @@ use aegis_core::{
 
 use sha2::{Digest, Sha256};
 
-use crate::registry::{NewSecret, Registry};
+use crate::registry::{NewSecret, Registry, RegistryError, SecretStoreError};
 
 /// Passing values that texts are searched for, such as access tokens. The oldest make room: by then their holders have
 /// asked again.
@@ -112,6 +112,20 @@ impl SecretResolver {
         Ok(Resolved { secret: text, expires })
     }
 
+    /// A value of the node's own, for where the reference leads.
+    fn kept(&self, reference: &SecretRef, secret: &Secret) -> Result<NewSecret, SecretError> {
+        let SecretRef::Stored(name) = reference else {
+            return Err(unavailable(reference, &"only the secret store can be written to"));
+        };
+        Ok(NewSecret {
+            tenant: self.tenant.clone(),
+            name: name.clone(),
+            value: secret.clone(),
+            expires: None,
+            created_by: KEPT_BY.into(),
+        })
+    }
+
     async fn stored(
         &self,
         reference: &SecretRef,
@@ -124,17 +138,19 @@ impl SecretResolver {
         } else {
             (&self.tenant, name.to_owned())
         };
-        let unavailable =
-            |reason: String| SecretError::Unavailable { reference: reference.to_string(), reason };
-        let found =
-            self.registry.secret(tenant, &name).await.map_err(|error| unavailable(error.to_string()))?;
+        let found = self.registry.secret(tenant, &name).await;
+        let found = found.map_err(|error| unavailable(reference, &error))?;
         let (about, secret) = found.ok_or(SecretError::NotStored(name))?;
         if about.expires.is_some_and(|end| end <= Timestamp::now()) {
             let reason = format!("it expired; give it a new value with `aegis secret rotate {}`", about.name);
-            return Err(unavailable(reason));
+            return Err(unavailable(reference, &reason));
         }
         Ok((secret, about.expires))
     }
+}
+
+fn unavailable(reference: &SecretRef, reason: &dyn std::fmt::Display) -> SecretError {
+    SecretError::Unavailable { reference: reference.to_string(), reason: reason.to_string() }
 }
 
 /// One part of a name stays one part: a user called `a/b` is not the user `b` of the group `a`.
@@ -184,26 +200,36 @@ impl SecretSource for SecretResolver {
         secret: &'a Secret,
     ) -> BoxFuture<'a, Result<(), SecretError>> {
         Box::pin(async move {
-            let unavailable =
-                |reason: String| SecretError::Unavailable { reference: reference.to_string(), reason };
-            let SecretRef::Stored(name) = reference else {
-                return Err(unavailable("only the secret store can be written to".to_owned()));
-            };
-            let new = NewSecret {
-                tenant: self.tenant.clone(),
-                name: name.clone(),
-                value: secret.clone(),
-                expires: None,
-                created_by: KEPT_BY.into(),
-            };
-            let there = self.registry.secret(&self.tenant, name).await;
-            let is_there = there.map_err(|error| unavailable(error.to_string()))?.is_some();
+            let new = self.kept(reference, secret)?;
+            let there = self.registry.secret(&self.tenant, &new.name).await;
+            let is_there = there.map_err(|error| unavailable(reference, &error))?.is_some();
             let written = if is_there {
                 self.registry.rotate_secret(new).await
             } else {
                 self.registry.set_secret(new).await
             };
-            written.map_err(|error| unavailable(error.to_string())).map(drop)
+            written.map_err(|error| unavailable(reference, &error)).map(drop)
+        })
+    }
+
+    fn replace<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        before: &'a Secret,
+        secret: &'a Secret,
+    ) -> BoxFuture<'a, Result<bool, SecretError>> {
+        Box::pin(async move {
+            let new = self.kept(reference, secret)?;
+            let there = self.registry.secret(&self.tenant, &new.name).await;
+            let there = there.map_err(|error| unavailable(reference, &error))?;
+            let Some((about, _)) = there.filter(|(_, value)| value == before) else { return Ok(false) };
+            match self.registry.replace_secret(new, about.version).await {
+                Ok(_) => Ok(true),
+                Err(RegistryError::Secret(
+                    SecretStoreError::Changed { .. } | SecretStoreError::Missing(_),
+                )) => Ok(false),
+                Err(error) => Err(unavailable(reference, &error)),
+            }
         })
     }
 

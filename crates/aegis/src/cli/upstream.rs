@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 
-use super::duration;
+use super::lasting;
 
 #[derive(Debug, Subcommand)]
 pub enum Upstream {
@@ -108,13 +108,13 @@ pub enum Upstream {
 pub struct SignIn {
     /// The server's name, as `aegis upstream list` shows it
     pub name: String,
-    /// A client that is registered there already [default: one that the node registers]
+    /// A client that is registered there already [default: the one given last time, else one that the node registers]
     #[arg(long, value_name = "ID")]
     pub client_id: Option<String>,
     /// Its secret, if it has one: env:NAME, file:/path or secret:name
     #[arg(long, value_name = "REF", requires = "client_id")]
     pub client_secret: Option<String>,
-    /// What the tokens are to be good for; repeat it for several [default: what the server asks for]
+    /// What the tokens are to be good for; repeat it for several [default: as last time, else what the server asks for]
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
     /// The port of this machine's loopback that the browser comes back to [default: any that is free]
@@ -238,7 +238,7 @@ pub struct Value {
     #[arg(long, value_name = "FILE")]
     pub from_file: Option<PathBuf>,
     /// How long it is good for, e.g. 90d [default: until it is changed]
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = lasting)]
     pub ttl: Option<Duration>,
     /// The tenant it belongs to [default: the operator's]
     #[arg(long)]

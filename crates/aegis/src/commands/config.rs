@@ -136,7 +136,14 @@ fn validate(global: &Global, file: &Path, elsewhere: bool) -> anyhow::Result<End
                     list.push(diagnostic);
                 }
             }
-            warnings.extend(names(&parsed, &data)?);
+            match names(&parsed, (!elsewhere).then_some(data.as_path())) {
+                Ok(found) => warnings.extend(found),
+                // The file is none the worse for it.
+                Err(error) => warnings.push(parsed.diagnostic(
+                    "",
+                    format!("the names in contexts were not looked at: {error:#}; --elsewhere leaves that directory out"),
+                )),
+            }
         }
     }
     let valid = mistakes.is_empty();
@@ -170,7 +177,7 @@ fn places(parsed: &Parsed<NodeConfig>, data: &Path) -> Vec<(bool, Diagnostic)> {
 }
 
 /// Entries of contexts that name no tool and no volume there is.
-fn names(parsed: &Parsed<NodeConfig>, data: &Path) -> anyhow::Result<Vec<Diagnostic>> {
+fn names(parsed: &Parsed<NodeConfig>, data: Option<&Path>) -> anyhow::Result<Vec<Diagnostic>> {
     let own = &parsed.value.spec.security_contexts;
     let doubts = Known::of(parsed.value.clone(), data)?.doubts();
     let written = doubts.into_iter().filter_map(|doubt| {

@@ -236,6 +236,37 @@ fn doctor_tells_of_each_server_once() {
 }
 
 #[test]
+fn doctor_does_not_hold_this_shell_against_a_server_that_runs() {
+    let node = TestNode::start();
+    let place = tempfile::tempdir().unwrap();
+    let words = program();
+    std::os::unix::fs::symlink(&words[0], place.path().join("only-there")).unwrap();
+    let path = format!("PATH={}", place.path().display());
+    let rest: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+    let all = [&["upstream", "add", "far", "--env", &path, "--", "only-there"], &rest[..]].concat();
+    let (code, said, told) = run(&node, &all);
+    assert!(code == 0 && said.contains("far is running"), "{said}{told}");
+    let (_, told, _) = run(&node, &["doctor"]);
+    assert!(told.contains("1 configured, each with what it needs") && !told.contains("`far`"), "{told}");
+}
+
+#[test]
+fn an_explanation_ends_as_the_call_would() {
+    let node = TestNode::start();
+    add(&node, &["dies", "--env", "FIXTURE_ARGUMENTS=--at-start die", "--"]);
+    add(&node, &["new", "--approve-definitions", "--"]);
+    for (tool, kind) in [
+        ("dies.echo", "UpstreamUnavailable"),
+        ("new.echo", "ToolQuarantined"),
+        ("nobody.echo", "ToolNotFound"),
+    ] {
+        let (called, _, _) = run(&node, &["call", tool, r#"{"text": "x"}"#]);
+        let (code, told, _) = run(&node, &["policy", "explain", tool, r#"{"text": "x"}"#]);
+        assert!(code == called && told.contains(kind), "{tool}: {called} and {code}: {told}");
+    }
+}
+
+#[test]
 fn a_context_that_can_not_be_granted_stops_everything() {
     let node = TestNode::with_config("  security_contexts: [{name: fixed}]");
     let client =

@@ -11,6 +11,7 @@ mod engine;
 #[path = "../../../mcp-client/tests/client/fixture.rs"]
 mod fixture;
 
+mod authority;
 mod calls;
 mod chaos;
 mod condition;

@@ -1,227 +1,18 @@
 //! Signing in to a server in a browser, against a real authority and a real MCP server behind it, both on loopback.
 
 use std::{
-    collections::HashMap,
-    io::{BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard},
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use super::{common, status};
-use crate::common::{AEGIS, TestNode, header, read_request, text};
-
-/// An authority and the server that it protects, under one address.
-#[derive(Clone)]
-struct Authority {
-    address: String,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    /// By client, where each may be sent back to.
-    clients: HashMap<String, String>,
-    /// By code: client, redirect, challenge.
-    codes: HashMap<String, (String, String, String)>,
-    /// The one access token that is good, and the one refresh token.
-    access: String,
-    refresh: String,
-    serial: usize,
-    refreshed: usize,
-    /// What token requests were, without what is secret in them.
-    grants: Vec<String>,
-    no_registration: bool,
-    no_pkce: bool,
-    other_issuer: bool,
-    elsewhere: bool,
-    denies: bool,
-    lives: u64,
-}
-
-impl Authority {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let state = Arc::new(Mutex::new(State { lives: 3600, ..State::default() }));
-        let authority = Self { address, state };
-        let serving = authority.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let serving = serving.clone();
-                std::thread::spawn(move || serving.converse(stream));
-            }
-        });
-        authority
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
-    fn origin(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    fn converse(&self, stream: TcpStream) {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut stream = stream;
-        while let Some((head, body)) = read_request(&mut reader) {
-            let (status, more, body) = self.answer(&head, &body);
-            let answer = format!(
-                "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n{more}content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            if stream.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn answer(&self, head: &str, body: &[u8]) -> (u16, String, String) {
-        let target = head.split(' ').nth(1).unwrap_or("/");
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let plain = |status: u16, value: Value| (status, String::new(), value.to_string());
-        let origin = self.origin();
-        match path {
-            "/mcp" => self.mcp(head, body),
-            "/.well-known/oauth-protected-resource/mcp" => {
-                let authority =
-                    if self.state().elsewhere { "http://127.0.0.2:1".to_owned() } else { origin.clone() };
-                let told = json!({"resource": format!("{origin}/mcp"), "authorization_servers": [authority],
-                    "scopes_supported": ["notes.read"]});
-                plain(200, told)
-            }
-            "/.well-known/oauth-authorization-server" => {
-                let state = self.state();
-                let issuer =
-                    if state.other_issuer { "http://127.0.0.1:1".to_owned() } else { origin.clone() };
-                let mut told = json!({"issuer": issuer, "authorization_endpoint": format!("{origin}/authorize"),
-                    "token_endpoint": format!("{origin}/token"), "scopes_supported": ["notes.read", "offline_access"],
-                    "authorization_response_iss_parameter_supported": true});
-                if !state.no_registration {
-                    told["registration_endpoint"] = json!(format!("{origin}/register"));
-                }
-                if !state.no_pkce {
-                    told["code_challenge_methods_supported"] = json!(["S256"]);
-                }
-                plain(200, told)
-            }
-            "/register" => {
-                let asked: Value = serde_json::from_slice(body).unwrap();
-                let mut state = self.state();
-                let id = format!("client-{}", state.clients.len());
-                let redirect = asked["redirect_uris"][0].as_str().unwrap().to_owned();
-                state.clients.insert(id.clone(), redirect);
-                plain(201, json!({"client_id": id, "token_endpoint_auth_method": "none"}))
-            }
-            "/authorize" => self.authorize(query),
-            "/token" => self.token(body),
-            _ => plain(404, json!({})),
-        }
-    }
-
-    /// What the browser gets: no page, the person has agreed, or has not.
-    fn authorize(&self, query: &str) -> (u16, String, String) {
-        let asked = form(query.as_bytes());
-        let mut state = self.state();
-        assert_eq!(
-            (asked["response_type"].as_str(), asked["code_challenge_method"].as_str()),
-            ("code", "S256")
-        );
-        assert_eq!(asked["resource"], format!("{}/mcp", self.origin()));
-        assert!(
-            asked["scope"].contains("notes.read") && asked["scope"].contains("offline_access"),
-            "{asked:?}"
-        );
-        assert_eq!(state.clients[&asked["client_id"]], asked["redirect_uri"]);
-        let back = if state.denies {
-            "error=access_denied&error_description=not+today".to_owned()
-        } else {
-            state.serial += 1;
-            let code = format!("code-{}-{}", state.serial, "c".repeat(20));
-            let about =
-                (asked["client_id"].clone(), asked["redirect_uri"].clone(), asked["code_challenge"].clone());
-            state.codes.insert(code.clone(), about);
-            format!("code={code}&iss={}", self.origin().replace(':', "%3A").replace('/', "%2F"))
-        };
-        let location = format!("location: {}?{back}&state={}\r\n", asked["redirect_uri"], asked["state"]);
-        (302, location, String::new())
-    }
-
-    fn token(&self, body: &[u8]) -> (u16, String, String) {
-        let asked = form(body);
-        let mut state = self.state();
-        state.grants.push(asked["grant_type"].clone());
-        let refused = |error: &str| (400, String::new(), json!({ "error": error }).to_string());
-        assert_eq!(asked["resource"], format!("{}/mcp", self.origin()));
-        match asked["grant_type"].as_str() {
-            "authorization_code" => {
-                let Some((client, redirect, challenge)) = state.codes.remove(&asked["code"]) else {
-                    return refused("invalid_grant");
-                };
-                let proof = URL_SAFE_NO_PAD.encode(Sha256::digest(asked["code_verifier"].as_bytes()));
-                if (&client, &redirect, &challenge) != (&asked["client_id"], &asked["redirect_uri"], &proof) {
-                    return refused("invalid_grant");
-                }
-            }
-            // Each is good once.
-            "refresh_token" if !state.refresh.is_empty() && state.refresh == asked["refresh_token"] => {
-                state.refreshed += 1;
-            }
-            _ => return refused("invalid_grant"),
-        }
-        state.serial += 1;
-        state.access = format!("access-{}-{}", state.serial, "a".repeat(20));
-        state.refresh = format!("refresh-{}-{}", state.serial, "r".repeat(20));
-        let told = json!({"access_token": state.access, "token_type": "Bearer", "expires_in": state.lives,
-            "refresh_token": state.refresh});
-        (200, String::new(), told.to_string())
-    }
-
-    fn mcp(&self, head: &str, body: &[u8]) -> (u16, String, String) {
-        let access = self.state().access.clone();
-        let shown = header(head, "authorization").unwrap_or_default();
-        if access.is_empty() || shown != format!("Bearer {access}") {
-            let place = format!("{}/.well-known/oauth-protected-resource/mcp", self.origin());
-            let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place}\"\r\n");
-            return (401, challenge, String::new());
-        }
-        let Ok(message) = serde_json::from_slice::<Value>(body) else {
-            return (405, String::new(), String::new());
-        };
-        let result = match message["method"].as_str().unwrap_or_default() {
-            "initialize" => json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                "serverInfo": {"name": "notes", "version": "1"}}),
-            "tools/list" => json!({"tools": [{"name": "whoami", "description": "says whom it sees",
-                "inputSchema": {"type": "object"}}]}),
-            "tools/call" => json!({"content": [{"type": "text", "text": format!("with {access}")}]}),
-            "ping" => json!({}),
-            _ if message.get("id").is_none() => return (202, String::new(), String::new()),
-            _ => {
-                let error = json!({"jsonrpc": "2.0", "id": message["id"],
-                    "error": {"code": -32601, "message": "no such method"}});
-                return (200, String::new(), error.to_string());
-            }
-        };
-        (200, String::new(), json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string())
-    }
-
-    fn add(&self, node: &TestNode) {
-        let url = format!("{}/mcp", self.origin());
-        let added = node.cli(&["upstream", "add", "notes", "--url", &url]);
-        assert!(added.status.success(), "{}", text(&added.stderr));
-        assert!(text(&added.stdout).contains("aegis upstream sign-in notes"), "{}", text(&added.stdout));
-    }
-}
-
-fn form(text: &[u8]) -> HashMap<String, String> {
-    url::form_urlencoded::parse(text).into_owned().collect()
-}
+use super::{
+    authority::{Authority, State, form},
+    common, status,
+};
+use crate::common::{AEGIS, TestNode, text};
 
 /// `aegis upstream sign-in`, up to where the browser comes in.
 fn begin(node: &TestNode, more: &[&str]) -> (Child, BufReader<std::process::ChildStdout>, Value) {
@@ -416,11 +207,87 @@ fn a_server_of_the_file_signs_in_as_the_file_says() {
         )),
     );
     common::wait_until(|| status(&node, "notes")["reason"].to_string().contains("nobody is signed in"));
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    authority.state().clients.insert("ours".to_owned(), format!("http://127.0.0.1:{port}/callback"));
-    let (mut child, _said, begun) = begin(&node, &["--port", &port.to_string()]);
+    let (mut child, _said, begun) = begin(&node, &[]);
+    authority.lets_back("ours", &begun);
     browse(begun["url"].as_str().unwrap());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(whoami(&node), json!("with [redacted]"));
     assert!(text(&node.cli(&["secret", "list"]).stdout).contains("kept/here"));
+}
+
+#[test]
+fn what_is_deleted_is_forgotten_at_once() {
+    let authority = Authority::start();
+    let node = TestNode::start();
+    authority.add(&node);
+    assert_eq!(sign_in(&node).0, 0);
+    assert_eq!(whoami(&node), json!("with [redacted]"));
+    assert!(node.cli(&["secret", "delete", "notes/sign-in"]).status.success());
+    let over = node.call("notes.whoami", json!({}));
+    assert!(over.status != 200 && over.body.contains("aegis upstream sign-in notes"), "{}", over.body);
+    assert_eq!(authority.state().refreshed, 0);
+    assert_eq!(sign_in(&node).0, 0);
+    assert_eq!(whoami(&node), json!("with [redacted]"));
+
+    // Also while it is being renewed.
+    let release = authority.hold();
+    authority.state().access = "another".to_owned();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| node.call("notes.whoami", json!({})));
+        common::wait_until(|| authority.state().holding == 1);
+        assert!(node.cli(&["secret", "delete", "notes/sign-in"]).status.success());
+        drop(release);
+        assert_ne!(call.join().unwrap().status, 200);
+    });
+    assert_eq!(authority.state().refreshed, 1);
+    assert!(!text(&node.cli(&["secret", "list"]).stdout).contains("notes/sign-in"));
+}
+
+#[test]
+fn tokens_stay_away_from_an_address_that_took_the_name() {
+    let (authority, other) = (Authority::start(), Authority::start());
+    let node = TestNode::start();
+    authority.add(&node);
+    let (mut child, _said, begun) = begin(&node, &[]);
+    let release = authority.hold();
+    browse(begun["url"].as_str().unwrap());
+    common::wait_until(|| authority.state().holding == 1);
+    assert!(node.cli(&["upstream", "remove", "notes"]).status.success());
+    other.add(&node);
+    drop(release);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(authority.state().grants, ["authorization_code"], "they were given: {said}");
+    let shown = text(&node.cli(&["upstream", "show", "notes"]).stdout);
+    assert!(!shown.contains("authorization_code"), "{shown}");
+    node.call("notes.whoami", json!({}));
+    let access = authority.state().access.clone();
+    assert!(!access.is_empty() && !other.state().shown.iter().any(|header| header.contains(&access)));
+}
+
+#[test]
+fn a_client_that_was_named_is_the_client_next_time() {
+    let authority = Authority::start();
+    authority.state().no_registration = true;
+    let node = TestNode::start();
+    authority.add(&node);
+    for arguments in [&["--client-id", "ours", "--scope", "notes.read", "--scope", "offline_access"][..], &[]]
+    {
+        let (mut child, _said, begun) = begin(&node, arguments);
+        authority.lets_back("ours", &begun);
+        browse(begun["url"].as_str().unwrap());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(whoami(&node), json!("with [redacted]"));
+    }
+
+    // A request that names another server does no harm to the sign-in.
+    node.cli(&["upstream", "add", "others", "--url", &format!("{}/mcp", authority.origin())]);
+    let (mut child, _said, begun) = begin(&node, &[]);
+    authority.lets_back("ours", &begun);
+    let back = json!({"back": format!("http://127.0.0.1:1/callback?code=c&state={}", begun["state"].as_str().unwrap())});
+    let wrong = node.request("POST", "/v1/upstreams/others/signed-in", Some(&node.token), Some(&back));
+    assert_eq!(wrong.status, 409, "{}", wrong.body);
+    browse(begun["url"].as_str().unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

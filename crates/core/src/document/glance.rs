@@ -11,14 +11,16 @@ use serde_json::{Map, Value};
 
 use super::lookup::Schemas;
 
-/// Steps of one walk. A schema that leads in circles ends here.
+/// Steps of one walk, and how deep it goes. A schema that leads in circles ends here.
 const STEPS: usize = 200_000;
+const DEEPEST: usize = 256;
 /// Up to here every whole number is a double of its own.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// `None` when only a validator can tell.
 pub(super) fn fits(schema: &Value, document: &Value) -> Option<bool> {
-    let mut glance = Glance { schemas: Schemas::new(schema), patterns: HashMap::new(), steps: STEPS };
+    let mut glance =
+        Glance { schemas: Schemas::new(schema), patterns: HashMap::new(), steps: STEPS, depth: 0 };
     glance.value(schema, document)
 }
 
@@ -26,6 +28,7 @@ struct Glance<'s> {
     schemas: Schemas<'s>,
     patterns: HashMap<&'s str, Option<regex::Regex>>,
     steps: usize,
+    depth: usize,
 }
 
 /// All must hold: one that does not settles it, whatever is unknown of the others.
@@ -44,17 +47,16 @@ fn all(verdicts: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
 impl<'s> Glance<'s> {
     fn value(&mut self, schema: &'s Value, value: &Value) -> Option<bool> {
         self.steps = self.steps.checked_sub(1)?;
-        match schema {
-            Value::Bool(anything) => Some(*anything),
-            Value::Object(schema) => {
-                let verdicts: Vec<_> = schema
-                    .iter()
-                    .map(|(keyword, bound)| self.keyword(schema, keyword, bound, value))
-                    .collect();
-                all(verdicts)
-            }
-            _ => None,
-        }
+        let schema = match schema {
+            Value::Bool(anything) => return Some(*anything),
+            Value::Object(schema) if self.depth < DEEPEST => schema,
+            _ => return None,
+        };
+        self.depth += 1;
+        let verdicts: Vec<_> =
+            schema.iter().map(|(keyword, bound)| self.keyword(schema, keyword, bound, value)).collect();
+        self.depth -= 1;
+        all(verdicts)
     }
 
     fn keyword(

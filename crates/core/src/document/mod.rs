@@ -98,7 +98,8 @@ pub(crate) fn in_reading_order(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnost
         let more = diagnostics.len() - MAX_DIAGNOSTICS;
         diagnostics.truncate(MAX_DIAGNOSTICS);
         if let Some(last) = diagnostics.last().cloned() {
-            let message = format!("and {more} more; mend these first");
+            // Not everything is looked at while something else is wrong.
+            let message = format!("and at least {more} more; mend these first");
             diagnostics.push(Diagnostic { pointer: String::new(), message, ..last });
         }
     }
@@ -111,27 +112,45 @@ type SerdeError = serde_path_to_error::Error<serde_json::Error>;
 /// every entry of the list is told of.
 fn serde_mistakes<T: DeserializeOwned>(root: &Node, mut json: Value, first: SerdeError) -> Vec<Diagnostic> {
     let mut mistakes = Vec::new();
-    // Of each list, where in the document those entries stand that are still in it.
-    let mut left: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut left = Left::new();
     let mut next = Some(first);
     while let Some(error) = next.take() {
-        let mut pointer = serde_pointer(&json, &error);
+        let pointer = serde_pointer(&json, &error);
+        let place = place_in_document(&pointer, &left);
         if let Some((list, index)) = pointer.rsplit_once('/')
             && let Ok(index) = index.parse::<usize>()
             && let Some(Value::Array(items)) = json.pointer_mut(list)
             && items.get(index).is_some_and(Value::is_string)
         {
-            let places = left.entry(list.to_owned()).or_insert_with(|| (0..items.len()).collect());
+            let list = place_in_document(list, &left);
+            left.entry(list).or_insert_with(|| (0..items.len()).collect()).remove(index);
             items.remove(index);
-            pointer = format!("{list}/{}", places.remove(index));
             if mistakes.len() < MAX_DIAGNOSTICS {
                 next = serde_path_to_error::deserialize::<_, T>(&json).err();
             }
         }
-        let mark = root.nearest(&pointer).0.node.mark;
-        mistakes.push(Diagnostic::at(mark, &pointer, error.inner().to_string()));
+        let mark = root.nearest(&place).0.node.mark;
+        mistakes.push(Diagnostic::at(mark, &place, error.inner().to_string()));
     }
     mistakes
+}
+
+/// Of each list, by its pointer in the document, where there those entries stand that are still in it.
+type Left = HashMap<String, Vec<usize>>;
+
+/// The pointer in the document of what `pointer` leads to now: entries that were taken out have moved those after them,
+/// and all that these hold.
+fn place_in_document(pointer: &str, left: &Left) -> String {
+    let mut place = String::with_capacity(pointer.len());
+    for segment in pointer.split('/').skip(1) {
+        let stood = left.get(&place).and_then(|stand| stand.get(segment.parse::<usize>().ok()?));
+        place.push('/');
+        match stood {
+            Some(index) => place.push_str(&index.to_string()),
+            None => place.push_str(segment),
+        }
+    }
+    place
 }
 
 /// Inside tagged and untagged enums serde knows only the enum's own place. The messages of this crate quote the text

@@ -274,6 +274,21 @@ fn many_mistakes_are_counted_not_listed() {
 }
 
 #[test]
+fn what_was_taken_out_moves_no_pointer() {
+    let left = Left::from([("/a".into(), vec![1, 3]), ("/a/3/b~1c".into(), vec![0, 2])]);
+    for (now, stands) in [
+        ("", ""),
+        ("/a", "/a"),
+        ("/a/0", "/a/1"),
+        ("/a/1/b~1c/1", "/a/3/b~1c/2"),
+        ("/a/0/b~1c/1", "/a/1/b~1c/1"),
+        ("/b/1", "/b/1"),
+    ] {
+        assert_eq!(place_in_document(now, &left), stands);
+    }
+}
+
+#[test]
 fn a_message_stays_in_its_line() {
     let all = mistakes("name: a\n\"x\\ny\\u202e\": 1\ncolour: \"re\\nd\"");
     assert_eq!(all.len(), 2);
@@ -418,6 +433,12 @@ proptest! {
             prop_assert_eq!(glance, verdict, "{}", document);
         }
     }
+}
+
+#[test]
+fn a_glance_ends_where_a_schema_leads_in_circles() {
+    let circle = json!({"$ref": "#/$defs/one", "$defs": {"one": {"allOf": [{"$ref": "#/$defs/one"}]}}});
+    assert_eq!(glance::fits(&circle, &json!({})), None);
 }
 
 #[test]

@@ -2,15 +2,21 @@
 
 /// What is known of the program that words are given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Program {
+pub(super) struct Program {
+    kind: Kind,
+    /// Which of `PASSWORD_OPTIONS` are followed by a password, with or without a blank between. A bit for each, and it
+    /// only gets more of them: a later word that happens to be a program's name takes nothing away.
+    options: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
     /// `-u ann:pw` may be a name and a password.
     Unknown,
     /// Its `-u` has nothing to do with passwords.
     Harmless,
     /// Such a one that takes a password after `login`.
     Containers,
-    /// This option is followed by a password, with or without a blank between.
-    TakesPassword(&'static str),
 }
 
 /// Options whose value is a name, a colon and a password.
@@ -53,28 +59,28 @@ const HARMLESS: [&str; 8] = ["sort", "uniq", "id", "ps", "ls", "du", "date", "ta
 const BEFORE: [&str; 8] = ["sudo", "env", "xargs", "time", "nohup", "exec", "command", "nice"];
 
 impl Program {
+    pub(super) const UNKNOWN: Self = Self { kind: Kind::Unknown, options: 0 };
+
     /// The program that a word names, by its last part.
     pub(super) fn named(word: &str) -> Self {
         let name = word.split_whitespace().next().unwrap_or_default();
         let name = name.trim_matches(['"', '\'']).rsplit('/').next().unwrap_or_default();
-        if let Some((option, _)) = PASSWORD_OPTIONS.iter().find(|(_, programs)| programs.contains(&name)) {
-            return Self::TakesPassword(option);
-        }
-        match name {
-            name if CONTAINERS.contains(&name) => Self::Containers,
-            name if HARMLESS.contains(&name) => Self::Harmless,
-            _ => Self::Unknown,
-        }
+        let kind = match name {
+            name if CONTAINERS.contains(&name) => Kind::Containers,
+            name if HARMLESS.contains(&name) => Kind::Harmless,
+            _ => Kind::Unknown,
+        };
+        Self { kind, options: options(|_, programs| programs.contains(&name)) }
     }
 
     /// What is known after another of its words.
     pub(super) fn having(self, word: &str) -> Self {
-        match (self, Self::named(word)) {
-            (Self::Containers, _) if word == "login" => Self::TakesPassword("-p"),
-            // Wherever it stands: that something is hidden too much is the smaller harm.
-            (_, takes @ Self::TakesPassword(_)) => takes,
-            (known, _) => known,
+        // Wherever it stands: that something is hidden too much is the smaller harm.
+        let mut known = self.options | Self::named(word).options;
+        if self.kind == Kind::Containers && word == "login" {
+            known |= options(|option, _| option == "-p");
         }
+        Self { options: known, ..self }
     }
 
     /// Whether a name and a password may follow this option.
@@ -93,17 +99,21 @@ impl Program {
         })
     }
 
-    /// What follows the program's option for a password within the same word; empty when the next word is it.
+    /// What follows an option for a password within the same word; empty when the next word is it.
     pub(super) fn password(self, word: &str) -> Option<&str> {
-        match self {
-            Self::TakesPassword(option) => word.strip_prefix(option),
-            _ => None,
-        }
+        let known = PASSWORD_OPTIONS.iter().enumerate().filter(|(bit, _)| self.options & (1 << bit) != 0);
+        known.map(|(_, (option, _))| option).find_map(|option| word.strip_prefix(option))
     }
 
     fn is_harmless(self) -> bool {
-        matches!(self, Self::Harmless | Self::Containers)
+        self.kind != Kind::Unknown && self.options == 0
     }
+}
+
+/// The bits of those that are meant.
+fn options(meant: impl Fn(&str, &[&str]) -> bool) -> u8 {
+    let bits = PASSWORD_OPTIONS.iter().enumerate();
+    bits.filter(|(_, (option, programs))| meant(option, programs)).fold(0, |all, (bit, _)| all | 1 << bit)
 }
 
 /// Whether the name of a program may follow this word, which stood where one may stand.

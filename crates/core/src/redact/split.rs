@@ -65,10 +65,11 @@ pub(super) fn after_sign(sign: &str) -> &str {
     sign.trim_start_matches(['=', ':', '>']).trim_start().trim_start_matches(['"', '\'', '\\'])
 }
 
-/// Whether a run of the word is a parameter of an address: `?name=` or `&name=`.
-pub(super) fn is_parameter(word: &str, run: &Range<usize>) -> bool {
-    let before = &word[..run.start];
-    before.ends_with(['?', '&']) && before.contains('?') && word[run.end..].starts_with('=')
+/// Whether a run of the word, whose first `?` is at `query`, is a parameter of an address: `?name=` or `&name=`.
+pub(super) fn is_parameter(word: &str, query: Option<usize>, run: &Range<usize>) -> bool {
+    query.is_some_and(|query| query < run.start)
+        && word[..run.start].ends_with(['?', '&'])
+        && word[run.end..].starts_with('=')
 }
 
 /// Where the value of a parameter ends that begins at `value`.

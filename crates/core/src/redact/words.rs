@@ -126,7 +126,7 @@ struct Reader {
 
 impl Reader {
     fn line(depth: usize) -> Self {
-        Self { next: Next::Plain, program: Program::Unknown, begins: true, is_line: true, depth }
+        Self { next: Next::Plain, program: Program::UNKNOWN, begins: true, is_line: true, depth }
     }
 
     fn list() -> Self {
@@ -256,6 +256,9 @@ impl Reader {
 /// What the names in a word announce; `None` when the rest of it is still to be looked at.
 fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<usize>>) -> Option<Next> {
     let end = word.trim_end_matches(['"', '\'']).len();
+    // Once for the whole word: of its many runs each would look as far.
+    let query = word.find('?');
+    let mut hidden = 0;
     let mut first = true;
     for run in names(word) {
         let name = &word[run.clone()];
@@ -263,10 +266,12 @@ fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<
             found.push(at + run.start..at + run.end);
         }
         match value_after(word, run.end) {
-            Some(value) if is_parameter(word, &run) && names_secret_parameter(name) => {
-                found.push(at + value..at + end_of_parameter(word, value));
+            Some(value) if is_parameter(word, query, &run) && names_secret_parameter(name) => {
+                // One that lies in another's value ends where that does.
+                hidden = if value < hidden { hidden } else { end_of_parameter(word, value) };
+                found.push(at + value..at + hidden);
             }
-            Some(value) if names_secret(name) && !names_script(word, &run) => {
+            Some(value) if names_secret(name) && !(first && names_script(word, &run)) => {
                 if value == word.len() {
                     return Some(if is_cookie(name) { Next::Cookie } else { Next::Secret });
                 }
@@ -291,10 +296,10 @@ fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<
     None
 }
 
-/// Whether the word is the name of a script that begins like the name of a secret.
+/// Whether the word, of which this is the first run, is the name of a script that begins like the name of a secret.
 fn names_script(word: &str, run: &Range<usize>) -> bool {
     let bare = word.trim_matches(AROUND);
-    run.start == word.find(bare).unwrap_or_default()
+    word[..run.start].trim_matches(AROUND).is_empty()
         && bare.split_once(':').is_some_and(|(name, rest)| name.len() == run.len() && is_script(name, rest))
 }
 

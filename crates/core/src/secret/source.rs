@@ -69,6 +69,15 @@ pub trait SecretSource: Send + Sync {
         secret: &'a Secret,
     ) -> Pin<Box<dyn Future<Output = Result<(), SecretError>> + Send + 'a>>;
 
+    /// As [`SecretSource::keep`], but only in the place of `before`: `false` when something else is there by now, or
+    /// nothing.
+    fn replace<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        before: &'a Secret,
+        secret: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, SecretError>> + Send + 'a>>;
+
     /// Changes whenever a stored secret does: what was resolved under the same number need not be asked for again.
     fn generation(&self) -> u64;
 

@@ -21,6 +21,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 use super::session;
+use crate::driven::driven;
 
 /// A call that nobody comes back to is given up.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
@@ -132,6 +133,8 @@ impl HeldCalls {
         if calls.len() >= MOST || own >= MOST_PER_CREDENTIAL {
             return None;
         }
+        // Nobody waits for it until its client comes back: its time runs all the same.
+        let call = Held { reply: driven(call.reply), ..call };
         calls.insert(handle.clone(), Place { credential: credential.clone(), since: Instant::now(), call });
         Some(handle)
     }
@@ -203,5 +206,19 @@ mod tests {
         }
         assert!(held.hold(&alice, call()).is_none());
         assert!(held.hold(&bob, call()).is_some());
+    }
+    #[tokio::test]
+    async fn a_held_call_goes_on_while_its_client_is_away() {
+        let (held, ended) = (HeldCalls::default(), Arc::new(Notify::new()));
+        let reply = {
+            let ended = Arc::clone(&ended);
+            Box::pin(async move {
+                ended.notify_one();
+                std::future::pending().await
+            })
+        };
+        let call = Held { reply, doubts: Arc::default(), _guard: None, round: 1 };
+        assert!(held.hold(&CredentialId::new("a"), call).is_some());
+        ended.notified().await;
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{answer::Answer, call::Running, ears::Aside, http};
-use crate::words::Words;
+use crate::{driven::driven, words::Words};
 
 /// How patient we take clients to be.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +47,8 @@ struct Narration {
     last: f64,
     /// Whether the call told any itself: its numbers then mean something, and ours would not go with them.
     told: bool,
+    /// Whether the call is a task of its own by now.
+    driven: bool,
 }
 
 enum Heard {
@@ -62,10 +64,21 @@ impl Narration {
     fn new(running: Running, pace: Pace) -> Self {
         let started = Instant::now();
         let first = if running.progress_token.is_some() { pace.first } else { pace.quiet };
-        Self { running, pace, started, next: started + first, last: -1.0, told: false }
+        Self { running, pace, started, next: started + first, last: -1.0, told: false, driven: false }
     }
 
+    /// From the first thing that is said before the answer on, the call no longer goes by whether the client listens.
     async fn next(&mut self) -> Heard {
+        let heard = self.listen().await;
+        if !matches!(heard, Heard::Answer(_)) && !self.driven {
+            self.driven = true;
+            let answer = std::mem::replace(&mut self.running.answer, Box::pin(std::future::pending()));
+            self.running.answer = driven(answer);
+        }
+        heard
+    }
+
+    async fn listen(&mut self) -> Heard {
         tokio::select! {
             biased;
             Some(aside) = next_of(&mut self.running.asides) => return match aside {
@@ -331,5 +344,19 @@ mod tests {
     async fn a_long_silence_is_broken_by_comments() {
         let (_, body) = answered(running(Duration::from_secs(40), None), true).await;
         assert_eq!(body, ": still here\n\n: still here\n\ndata: {\"answer\":1}\n\n");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_call_does_not_wait_for_a_client_that_stops_reading() {
+        let ended = Arc::new(tokio::sync::Notify::new());
+        let mut call = running(Duration::ZERO, Some("1"));
+        let tells = Arc::clone(&ended);
+        call.answer = Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            tells.notify_one();
+            None
+        });
+        let response = respond(call, true, Pace::default()).await;
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        ended.notified().await;
     }
 }

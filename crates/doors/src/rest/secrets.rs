@@ -26,7 +26,9 @@ impl From<SecretsError> for Refused {
         let kind = match &error {
             SecretsError::Registry(RegistryError::Secret(cause)) => match cause {
                 SecretStoreError::Missing(_) => ViolationKind::UnknownName,
-                SecretStoreError::Exists { .. } | SecretStoreError::Full => ViolationKind::Conflict,
+                SecretStoreError::Exists { .. }
+                | SecretStoreError::Changed { .. }
+                | SecretStoreError::Full => ViolationKind::Conflict,
                 SecretStoreError::BadName(_)
                 | SecretStoreError::Empty(_)
                 | SecretStoreError::TooLarge { .. } => ViolationKind::MalformedRequest,

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Doors,
+    driven::driven,
     guard::{self, Refused},
     strict, wire,
     words::Words,
@@ -115,6 +116,7 @@ pub(super) async fn narrated(mut running: BoxFuture<'static, Response>, words: A
         answer = &mut running => return answer,
         word = words.next() => word,
     };
+    let running = driven(running);
     let events = stream::unfold((Some(first), Some(running), words), |(ready, running, words)| async move {
         if let Some(word) = ready {
             return Some((Ok::<_, Infallible>(told(&word)), (None, running, words)));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use aegis_core::{
     Secret, Violation, ViolationKind,
     config::{McpServer, upstream},
-    upstream::{SignInWish, UpstreamError},
+    upstream::{ServerState, SignInWish, UpstreamError},
 };
 use aegis_plane::servers::{Installed, Server, ServerError};
 use aegis_stores::registry::{PinState, RegistryError};
@@ -27,7 +27,6 @@ use crate::{
 const MOST_LINES: usize = 10_000;
 /// How long anybody can wait for a server to start, in seconds.
 const LONGEST_WAIT: u64 = 60;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
@@ -37,6 +36,7 @@ impl From<ServerError> for Refused {
             | ServerError::Upstream(UpstreamError::Unknown(_)) => ViolationKind::UnknownName,
             ServerError::InFile { .. }
             | ServerError::NoSignIn { .. }
+            | ServerError::Moved(_)
             | ServerError::Taken(_)
             | ServerError::NothingProposed(_)
             | ServerError::Upstream(_) => ViolationKind::Conflict,
@@ -121,6 +121,12 @@ pub(super) async fn show(
         shared.into_iter().filter(|one| one.servers.contains(&name)).map(|one| json!(one)).collect();
     told["config"] = json!(server.configured.server);
     told["tools"] = json!(doors.servers.tools(&name));
+    // Why it does not run, as far as that can be seen from outside.
+    let is_stopped = server.status.as_ref().is_some_and(|status| status.state == ServerState::Stopped);
+    told["missing"] = match is_stopped {
+        true => json!(doors.servers.missing(&server.configured.server).await),
+        false => json!([]),
+    };
     let pins = doors.servers.pins(&name).await?;
     let count = |state: PinState| pins.iter().filter(|pin| pin.state == state).count();
     told["definitions"] = json!({
@@ -133,14 +139,9 @@ pub(super) async fn show(
 
 /// Waits until a server runs or has failed to start, and what it offers can be called; not longer than asked for.
 async fn settled(doors: &Doors, name: &str, patience: Duration) {
-    let plane = &doors.plane;
-    // Policies are read with the tools that have come before anybody may call those.
-    let unread = || plane.catalog().specs().iter().any(|tool| !plane.policy().knows(&tool.name));
     let settled = async {
         doors.servers.started(name).await;
-        while unread() {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
-        }
+        doors.plane.policies_read().await;
     };
     let _ = tokio::time::timeout(patience, settled).await;
 }

@@ -295,6 +295,24 @@ fn a_policy_that_denies_everything_denies_everything() {
     assert!(sees(&gate, "fs.read"));
 }
 
+#[tokio::test]
+async fn whoever_waits_for_policies_is_woken_when_they_are_read_or_refused() {
+    let gate = gate("");
+    assert!(!gate.knows("no.such"));
+    let read = std::cell::Cell::new(false);
+    tokio::join!(gate.until_read(|_| read.get()), async {
+        read.set(true);
+        gate.replace_rules(Rules::none());
+    });
+    let unreadable = || RulesError::Unreadable {
+        directory: "/nowhere".into(),
+        source: std::io::Error::from(std::io::ErrorKind::NotFound),
+    };
+    tokio::join!(gate.until_read(|_| false), async { gate.refuse_rules(unreadable()) });
+    // They can't be known before an operator has mended them.
+    gate.until_read(|_| false).await;
+}
+
 #[test]
 fn a_hidden_argument_makes_a_rule_undecidable_not_silent() {
     let gate = gate(

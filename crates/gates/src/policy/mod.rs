@@ -9,6 +9,7 @@ mod cedar;
 mod commands;
 mod contexts;
 mod denials;
+mod in_force;
 mod labels;
 mod rates;
 mod reach;
@@ -31,6 +32,7 @@ use aegis_stores::{
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 
 pub use cedar::{
     Example, ExampleVerdict, Held, LABEL_RULES, Problem, Rule, RuleEffect, Rules, RulesError, Ruling, Schema,
@@ -53,6 +55,8 @@ pub struct PolicyGate {
     rules: ArcSwap<Rules>,
     /// Why the policies that were read last are not those in force.
     refused_rules: ArcSwapOption<RulesError>,
+    /// Told whenever policies were read, whatever came of it.
+    read: Notify,
     labels: LabelBook,
     rates: Arc<RateBook>,
     versions: Versions,
@@ -113,6 +117,7 @@ impl PolicyGate {
             contexts: ArcSwap::from_pointee(ContextSet::compile(contexts)),
             rules: ArcSwap::from_pointee(rules),
             refused_rules: ArcSwapOption::empty(),
+            read: Notify::new(),
             labels,
             rates: Arc::default(),
             versions: Versions::InMemory,
@@ -175,33 +180,8 @@ impl PolicyGate {
         Ok(())
     }
 
-    /// Puts new policies in force for every call that is decided from now on.
-    pub fn replace_rules(&self, rules: Rules) {
-        self.rules.store(Arc::new(rules));
-        self.refused_rules.store(None);
-    }
-
-    /// Goes on with the policies in force, and remembers why the new ones can't be used.
-    pub fn refuse_rules(&self, error: RulesError) {
-        self.refused_rules.store(Some(Arc::new(error)));
-    }
-
-    /// Why the policies that were read last are not those in force.
-    pub fn refused_rules(&self) -> Option<Arc<RulesError>> {
-        self.refused_rules.load_full()
-    }
-
     pub fn contexts(&self) -> Arc<ContextSet> {
         self.contexts.load_full()
-    }
-
-    pub fn rules(&self) -> Arc<Rules> {
-        self.rules.load_full()
-    }
-
-    /// Whether the policies in force were read with this tool in mind. Until they are, nobody may call it.
-    pub fn knows(&self, tool: &str) -> bool {
-        self.rules.load().know(tool)
     }
 
     /// Whether the caller's context opens this name, whatever tool will have it: of one that is not there yet nothing else

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::{
     HeaderName, Method,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use url::{Url, form_urlencoded};
 
@@ -17,6 +16,7 @@ use super::{
     endpoint,
     registration::{Proof, Registered},
     send,
+    token::{TokenError, Tokens, basic},
 };
 use crate::http::Http;
 
@@ -38,14 +38,11 @@ impl Token {
     }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    access_token: String,
-    token_type: String,
-    #[serde(default)]
-    expires_in: Option<u64>,
-    #[serde(default)]
-    refresh_token: Option<String>,
+impl From<Tokens> for Token {
+    fn from(tokens: Tokens) -> Self {
+        let ends = tokens.life.and_then(|life| Instant::now().checked_add(life));
+        Self { access: tokens.access, refresh: tokens.refresh, ends }
+    }
 }
 
 /// A page where somebody agrees, and what their answer is known by.
@@ -69,7 +66,7 @@ pub(super) async fn obtain(
     let question = ask(redirect, found, client, scopes)?;
     let visited = browser.visit(question.page.clone()).await;
     let back = visited.map_err(|reason| SignInError::Declined(reason.into()))?;
-    redeem(http, redirect, found, client, &question, &back).await
+    redeem(http, redirect, found, client, &question, &back).await.map(Token::from)
 }
 
 /// What somebody is to be asked. Nothing has been sent yet.
@@ -109,7 +106,7 @@ pub(super) async fn redeem(
     client: &Registered,
     question: &Question,
     back: &Url,
-) -> Result<Token, SignInError> {
+) -> Result<Tokens, SignInError> {
     let code = code(back, redirect, &question.state, &found.issuer)?;
     let form = [
         ("grant_type", "authorization_code"),
@@ -128,9 +125,9 @@ pub(super) async fn renew(
     refresh: &str,
 ) -> Result<Token, SignInError> {
     let form = [("grant_type", "refresh_token"), ("refresh_token", refresh), ("resource", &found.resource)];
-    let mut token = token(http, &found.issuer, client, &form).await?;
-    token.refresh.get_or_insert_with(|| refresh.to_owned());
-    Ok(token)
+    let mut tokens = token(http, &found.issuer, client, &form).await?;
+    tokens.refresh.get_or_insert_with(|| refresh.to_owned());
+    Ok(tokens.into())
 }
 
 /// The code, if it is the answer to our question and comes from whom we asked (RFC 9207).
@@ -170,23 +167,15 @@ async fn token(
     issuer: &Issuer,
     client: &Registered,
     form: &[(&str, &str)],
-) -> Result<Token, SignInError> {
+) -> Result<Tokens, SignInError> {
     let (headers, body) = shown(client, form);
     let place = endpoint(&issuer.token_endpoint)?;
     let (status, bytes) = send(http, Method::POST, &place, &headers, body).await?;
-    if status != 200 {
-        return Err(SignInError::refused("asking for a token", status, &bytes));
-    }
-    let unreadable =
-        |reason: String| SignInError::Unreadable { at: place.as_str().into(), reason: reason.into() };
-    let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
-    if !answer.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(unreadable("the token is of a kind that is not spoken here".to_owned()));
-    }
-    Ok(Token {
-        access: answer.access_token,
-        refresh: answer.refresh_token,
-        ends: answer.expires_in.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds))),
+    Tokens::read(status, &bytes).map_err(|error| match error {
+        TokenError::Refused { status, said } => SignInError::refused("asking for a token", status, said),
+        TokenError::Unreadable(reason) => {
+            SignInError::Unreadable { at: place.as_str().into(), reason: reason.into() }
+        }
     })
 }
 
@@ -200,11 +189,7 @@ fn shown(client: &Registered, form: &[(&str, &str)]) -> (Vec<(HeaderName, String
     ];
     let secret = client.secret.as_deref().unwrap_or_default();
     match client.proof {
-        Proof::Basic => {
-            let escaped = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-            let pair = format!("{}:{}", escaped(&client.client_id), escaped(secret));
-            headers.push((AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode(pair))));
-        }
+        Proof::Basic => headers.push((AUTHORIZATION, basic(&client.client_id, secret))),
         Proof::Post => {
             body.append_pair("client_id", &client.client_id).append_pair("client_secret", secret);
         }

@@ -1,9 +1,6 @@
 //! A sign-in in two steps, for whoever has no browser: where somebody has to go, and what they come back with.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{
@@ -18,6 +15,7 @@ use super::{
     discovery::{self, Found},
     grant::{self, Question},
     registration::{self, Proof, Registered},
+    token::Tokens,
     wanted_scopes,
 };
 use crate::http::Http;
@@ -30,17 +28,6 @@ pub struct Journey {
     client: Registered,
     scopes: Vec<String>,
     question: Question,
-}
-
-/// What a sign-in is worth.
-#[derive(derive_more::Debug)]
-pub struct Tokens {
-    #[debug(skip)]
-    pub access: String,
-    #[debug(skip)]
-    pub refresh: Option<String>,
-    /// How long the access token is good for, where that is told.
-    pub life: Option<Duration>,
 }
 
 impl Journey {
@@ -108,9 +95,7 @@ impl Journey {
     /// Takes what somebody came back with to the token endpoint. `back` is the whole address that the page led back to.
     pub async fn end(self, http: &dyn Http, back: &Url) -> Result<Tokens, SignInError> {
         let Self { redirect, found, client, question, .. } = self;
-        let token = grant::redeem(http, &redirect, &found, &client, &question, back).await?;
-        let life = token.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        Ok(Tokens { access: token.access, refresh: token.refresh, life })
+        grant::redeem(http, &redirect, &found, &client, &question, back).await
     }
 }
 

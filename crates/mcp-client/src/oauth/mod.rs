@@ -6,6 +6,7 @@ mod discovery;
 mod grant;
 mod journey;
 mod registration;
+mod token;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,8 +19,11 @@ use http::{
 use tokio::sync::Mutex;
 use url::{Host, Url};
 
-pub use self::journey::{Journey, Tokens};
 use self::{challenge::Challenge, discovery::Found, grant::Token, registration::Registered};
+pub use self::{
+    journey::Journey,
+    token::{TokenError, Tokens, basic},
+};
 use crate::{
     error::Error,
     http::{Body, Http, read_body},
@@ -89,9 +93,9 @@ pub enum SignInError {
 }
 
 impl SignInError {
-    fn refused(deed: &'static str, status: u16, body: &[u8]) -> Self {
-        let reason: String = String::from_utf8_lossy(body).chars().take(200).collect();
-        Self::Refused { deed, status, reason: reason.into() }
+    fn refused(deed: &'static str, status: u16, said: Option<String>) -> Self {
+        let reason = said.map_or_else(|| "it was not said why".into(), Arc::from);
+        Self::Refused { deed, status, reason }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use url::{Host, Url};
 
-use super::{Application, SignInError, discovery::Issuer, endpoint, send};
+use super::{Application, SignInError, discovery::Issuer, endpoint, send, token::refusal};
 use crate::http::Http;
 
 /// How the token endpoint is shown who asks.
@@ -91,11 +91,12 @@ pub(super) async fn register(
     let (status, bytes) =
         send(http, Method::POST, &endpoint(place)?, &headers, body.to_string().into_bytes()).await?;
     if status != 200 && status != 201 {
-        return Err(SignInError::refused("registering this client", status, &bytes));
+        return Err(SignInError::refused("registering this client", status, refusal(&bytes)));
     }
-    let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| SignInError::Unreadable {
+    // Said without the parser's own words, which quote the answer and thus perhaps the secret.
+    let answer: Answer = serde_json::from_slice(&bytes).map_err(|_| SignInError::Unreadable {
         at: place.as_str().into(),
-        reason: error.to_string().into(),
+        reason: "there is no `client_id` in it, or something is not the text that it should be".into(),
     })?;
     let method = answer.token_endpoint_auth_method.as_deref().and_then(Proof::parse);
     Ok(of(answer.client_id, answer.client_secret, method))

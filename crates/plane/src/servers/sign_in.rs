@@ -21,8 +21,8 @@ impl Servers {
         Ok(self.live.begin_sign_in(&found.server, wish, in_file).await?)
     }
 
-    /// Gets the tokens for what the browser came back with, keeps them, and lets the server use them. An added server's entry says so from then on, in the
-    /// place of a fixed `Authorization`.
+    /// Gets the tokens for what the browser came back with, keeps them, and lets the server use them. An added server's
+    /// entry says so from then on, in the place of a fixed `Authorization`.
     pub async fn finish_sign_in(
         &self,
         name: &str,
@@ -34,7 +34,10 @@ impl Servers {
         let oauth = self.live.finish_sign_in(&server, back).await?;
         let layers = self.layers.lock().await;
         let found = layers.configured().into_iter().find(|one| one.server.name == name);
-        let changed = found
+        // Getting them took a while; at another address they have no business.
+        let found = found.filter(|one| one.server.url == server.url);
+        let found = found.ok_or_else(|| ServerError::Moved(name.to_owned()))?;
+        let changed = Some(found)
             .filter(|one| one.source == ServerSource::Added && one.server.oauth.as_ref() != Some(&oauth));
         match changed {
             Some(changed) => {

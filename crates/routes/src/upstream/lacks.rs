@@ -20,7 +20,7 @@ use url::Url;
 use super::{sandboxed::Unmountable, way::Ways};
 
 /// Whether a program can be started by this name: a path, or a name that is looked for in `path`.
-pub fn has_program(executable: &str, path: &OsStr) -> bool {
+fn has_program(executable: &str, path: &OsStr) -> bool {
     let is_program = |place: PathBuf| {
         fs::metadata(place).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
@@ -39,8 +39,12 @@ impl Ways {
             (Some(Reach::Program { .. }), Some(sandbox)) => self.unmountable(sandbox, &mut lacks).await,
             (Some(Reach::Program { .. }), None) => {
                 let server = server.clone();
-                let looked = tokio::task::spawn_blocking(move || absent(&server)).await;
-                lacks.missing.extend(looked.ok().flatten());
+                let restart = format!("then `aegis upstream restart {}`", server.name);
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let looking = move || absent(&server, &path, "the node's PATH");
+                let looked = tokio::task::spawn_blocking(looking).await.ok().flatten();
+                let again = |lack: Lack| Lack { next: format!("{}; {restart}", lack.next), ..lack };
+                lacks.missing.extend(looked.map(again));
             }
             (None, _) => {}
         }
@@ -79,29 +83,33 @@ fn unusable(url: &str) -> Option<Lack> {
     Some(Lack { what: format!("`{url}` is no address: {told}"), next })
 }
 
-fn absent(server: &McpServer) -> Option<Lack> {
-    let executable = server.executable.as_deref()?;
-    let own = std::env::var_os("PATH").unwrap_or_default();
+/// What of a server that is a program is not on this machine, where `path`, called `whose`, is the PATH of whoever would
+/// start it. Blocks.
+pub fn absent(server: &McpServer, path: &OsStr, whose: &str) -> Option<Lack> {
+    // In a sandbox there are other programs than here.
+    let executable = server.executable.as_deref().filter(|_| server.sandbox.is_none())?;
     // What the program is given is where it is looked for.
-    let path = server.environment.get("PATH").map_or(own.as_os_str(), OsStr::new);
-    let restart = format!("then `aegis upstream restart {}`", server.name);
+    let (path, whose) = match server.environment.get("PATH") {
+        Some(given) => (OsStr::new(given), "the PATH of its entry"),
+        None => (path, whose),
+    };
     if !has_program(executable, path) {
         let what = if executable.contains('/') {
             format!("there is no program {executable}")
         } else {
-            format!("there is no program `{executable}` on the node's PATH")
+            format!("there is no program `{executable}` on {whose}")
         };
-        let next = format!("install it, or write its whole path; {restart}");
-        return Some(Lack { what, next });
+        return Some(Lack { what, next: "install it, or write its whole path".to_owned() });
     }
     let directory = server.working_directory.as_deref()?;
     (!Path::new(directory).is_dir()).then(|| Lack {
         what: format!("it is to start in {directory}, which is no directory"),
-        next: format!("make it; {restart}"),
+        next: "make it".to_owned(),
     })
 }
 
-fn unresolved(server: &McpServer, reference: &SecretRef, error: &SecretError) -> Lack {
+/// What to say of a reference that leads to no secret.
+pub fn unresolved(server: &McpServer, reference: &SecretRef, error: &SecretError) -> Lack {
     let name = &server.name;
     let is_sign_in = server.oauth.as_ref().is_some_and(|oauth| oauth.sign_in.as_ref() == Some(reference));
     match (reference, error) {
@@ -139,6 +147,25 @@ mod tests {
         assert!(
             !has_program("tool", OsStr::new("/nowhere")) && !has_program("/nowhere/tool", OsStr::new(""))
         );
+    }
+
+    #[test]
+    fn a_program_is_looked_for_where_its_entry_says() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("tool");
+        fs::write(&program, "").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut server: McpServer =
+            serde_json::from_value(serde_json::json!({"name": "fix", "executable": "tool"})).unwrap();
+        let told = |server: &McpServer, path: &OsStr| absent(server, path, "this PATH").map(|lack| lack.what);
+        assert_eq!(told(&server, place.path().as_os_str()), None);
+        let lost = told(&server, OsStr::new("/nowhere")).unwrap();
+        assert!(lost.ends_with("on this PATH"), "{lost}");
+        server.environment.insert("PATH".into(), place.path().display().to_string());
+        assert_eq!(told(&server, OsStr::new("/nowhere")), None);
+        server.environment.insert("PATH".into(), "/nowhere".into());
+        let lost = told(&server, place.path().as_os_str()).unwrap();
+        assert!(lost.ends_with("on the PATH of its entry"), "{lost}");
     }
 
     #[test]

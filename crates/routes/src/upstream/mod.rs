@@ -3,7 +3,7 @@
 //! Everything a server says is text from outside. Its definitions are held against what can be used and against what an
 //! operator accepted; its answers are bounded, checked, labelled, and rid of secrets that it was given.
 
-mod absent;
+mod absentees;
 mod answer;
 mod ask;
 mod bridge;
@@ -19,11 +19,14 @@ pub mod oauth;
 mod offers;
 mod operations;
 mod pool;
+mod published;
 mod sandboxed;
 pub mod schema;
 mod server;
 mod sign_in;
 mod signed_in;
+#[cfg(test)]
+mod signed_in_tests;
 mod tasks;
 mod tool;
 mod watch;
@@ -34,7 +37,7 @@ mod oauth_tests;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -42,14 +45,11 @@ use std::{
 
 use aegis_core::{
     Secret,
-    config::{
-        EgressConfig, McpServer, ToolPattern,
-        upstream::{OauthConfig, specificity},
-    },
+    config::{EgressConfig, McpServer, ToolPattern, upstream::OauthConfig},
     secret::{Principal, Redactor, SecretSource, SubjectTokens},
     upstream::{
         BoxFuture, Lacks, LogLine, Pins, ServerStatus, ServerTool, SharedResource, SignInBegun, SignInWish,
-        Standing, TestReport, UpstreamError, Upstreams,
+        TestReport, UpstreamError, Upstreams,
     },
 };
 use aegis_mcp_client::{Handler, Http, Listed};
@@ -59,23 +59,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use aegis_mcp_client::http::header_parameters;
 pub use direct::Direct;
-pub use lacks::has_program;
+pub use lacks::{absent, unresolved};
 pub use notices::Notice;
 pub use offers::{NoOffers, Offers, Owner, Sought};
 pub use sandboxed::Confinement;
 
-use crate::{
-    catalog::{Catalog, Entry, View},
-    egress::EgressError,
-};
+use crate::{catalog::Catalog, egress::EgressError};
 use notices::Notices;
 use oauth::AccessTokens;
 use server::Server;
-use tool::UpstreamTool;
 use way::Ways;
 
-/// Changes that come together are published together.
-const TOGETHER: Duration = Duration::from_millis(5);
 /// How long the node waits for servers to go.
 const FAREWELL: Duration = Duration::from_secs(6);
 
@@ -120,6 +114,8 @@ pub(crate) struct World {
     /// Which server has which resources.
     listings: Mutex<offers::Listings>,
     changed: Arc<Notify>,
+    /// What the catalog shows is looked at and put there by one at a time.
+    publishing: Mutex<()>,
     /// Whose the tasks at servers are.
     owned: tasks::Owned,
     tasks: TaskTracker,
@@ -156,12 +152,17 @@ impl Servers {
             servers: Mutex::default(),
             listings: Mutex::default(),
             changed: Arc::default(),
+            publishing: Mutex::default(),
             owned: tasks::Owned::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             replacing: tokio::sync::Mutex::default(),
         });
-        tokio::spawn(publish(Arc::downgrade(&world), Arc::clone(&world.changed), world.stopping.clone()));
+        tokio::spawn(published::keep(
+            Arc::downgrade(&world),
+            Arc::clone(&world.changed),
+            world.stopping.clone(),
+        ));
         Ok(Self(world))
     }
 
@@ -183,8 +184,7 @@ impl Servers {
         }
         self.0.tasks.close();
         let _ = tokio::time::timeout(FAREWELL, self.0.tasks.wait()).await;
-        // The catalog holds tools that hold all this.
-        self.0.catalog.install(None);
+        self.0.unpublish();
     }
 }
 
@@ -216,85 +216,11 @@ impl World {
     fn offers_changed(&self) {
         self.changed.notify_one();
     }
-
-    /// The catalog as it should be now.
-    fn view(self: &Arc<Self>) -> Option<View> {
-        let servers = self.servers();
-        if servers.is_empty() {
-            return None;
-        }
-        let claims: Vec<ToolPattern> = servers.iter().flat_map(|server| server.config.claims()).collect();
-        let mut entries: Vec<Entry> = operations::entries(self);
-        let mut withheld = HashMap::new();
-        let mut owners: HashMap<String, String> = HashMap::new();
-        for server in &servers {
-            for (sound, standing) in &server.offered().sound {
-                let name = sound.spec.name.to_string();
-                if *standing != Standing::Accepted {
-                    withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
-                    continue;
-                }
-                // The most exact claim has it: `web.search` before `web.*`.
-                if let Some(owner) = closer(&servers, server, &name) {
-                    server.logs.add(&format!(
-                        "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
-                    ));
-                    continue;
-                }
-                // Equal claims are refused with the configuration; what slips through keeps its first owner.
-                if let Some(owner) = owners.get(&name) {
-                    server.logs.add(&format!("[`{name}` is offered by the server `{owner}` already]"));
-                    continue;
-                }
-                owners.insert(name, server.config.name.clone());
-                let tool = UpstreamTool {
-                    server: Arc::clone(server),
-                    sound: Arc::clone(sound),
-                    world: Arc::clone(self),
-                };
-                entries.push(Entry { spec: Arc::clone(&sound.spec), tool: Arc::new(tool) });
-            }
-        }
-        let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
-        Some(self.catalog.with_others(entries, withheld, Arc::new(absent::Claimants(servers)), &claimed))
-    }
-
-    /// Puts what the servers offer into the catalog, if that is something else than what is there.
-    fn publish(self: &Arc<Self>) {
-        self.catalog.install(self.view());
-    }
-}
-
-/// Another server that claims this name more exactly.
-fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'a str> {
-    let exactness = |server: &Server| {
-        let claims = server.config.claims();
-        claims.iter().filter(|claim| claim.matches(name)).map(specificity).max()
-    };
-    let mine = exactness(own);
-    let other = servers.iter().find(|server| exactness(server) > mine)?;
-    Some(&other.config.name)
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.stopping.cancel();
-    }
-}
-
-async fn publish(world: std::sync::Weak<World>, changed: Arc<Notify>, stopping: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = changed.notified() => {}
-            () = stopping.cancelled() => return,
-        }
-        tokio::time::sleep(TOGETHER).await;
-        let Some(here) = world.upgrade() else { return };
-        // What is put in force after the end would never leave.
-        if stopping.is_cancelled() {
-            return;
-        }
-        here.publish();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Access tokens for HTTP servers: client credentials (RFC 6749 §4.4) and token exchange (RFC 8693).
+//! Access tokens for HTTP servers: client credentials (RFC 6749 §4.4), token exchange (RFC 8693), and those of a person
+//! who signed in (RFC 6749 §4.1), which [`super::signed_in`] keeps and renews.
 //!
 //! A token is kept until shortly before it runs out, and however many calls need one at a time, one request is made
 //! for it. What a caller presented to the node has no way into any of this: for a caller stands a token that the node
@@ -19,14 +20,18 @@ use aegis_core::{
     },
     secret::{Principal, SecretError, SecretSource, SubjectTokens},
 };
-use aegis_mcp_client::{Http, http::Body};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use aegis_mcp_client::{
+    Http,
+    http::Body,
+    oauth::{TokenError, Tokens, basic},
+};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use http_body_util::BodyExt;
-use serde::Deserialize;
 use tokio::time::Instant;
 use url::form_urlencoded;
+
+use super::signed_in::Turns;
 
 /// Tokens that are kept: one for each server, and for each of its callers where they have their own.
 const MOST_KEPT: usize = 10_000;
@@ -71,6 +76,16 @@ pub(super) struct Fresh {
     pub(super) refresh: Option<Secret>,
 }
 
+impl From<Tokens> for Fresh {
+    fn from(tokens: Tokens) -> Self {
+        Self {
+            access: Secret::new(tokens.access),
+            life: usable_life(tokens.life),
+            refresh: tokens.refresh.map(Secret::new),
+        }
+    }
+}
+
 /// An access token, and which of the tokens for its server it is.
 #[derive(Debug, Clone)]
 pub struct AccessToken {
@@ -90,6 +105,9 @@ pub struct AccessTokens {
     subjects: Arc<dyn SubjectTokens>,
     #[debug(skip)]
     kept: Mutex<HashMap<Key, Arc<Slot>>>,
+    /// Renewals under way: a refresh token may be good once, whichever of the servers that share it needs it.
+    #[debug(skip)]
+    pub(super) renewals: Turns,
 }
 
 /// A server that was configured anew does not get the tokens of the old one: they may be good for more, or for
@@ -117,6 +135,8 @@ type Slot = tokio::sync::Mutex<Held>;
 #[derive(Debug, Default)]
 struct Held {
     serial: u64,
+    /// Of the secret store, before it was read.
+    generation: u64,
     state: State,
 }
 
@@ -140,12 +160,12 @@ impl AccessTokens {
         secrets: Arc<dyn SecretSource>,
         subjects: Arc<dyn SubjectTokens>,
     ) -> Self {
-        Self { http, secrets, subjects, kept: Mutex::default() }
+        Self { http, secrets, subjects, kept: Mutex::default(), renewals: Turns::default() }
     }
 
     /// A token for this server. `refused` is the serial of one that the server did not take.
     pub async fn get(
-        &self,
+        self: &Arc<Self>,
         server: &McpServer,
         oauth: &OauthConfig,
         principal: Option<&Principal>,
@@ -159,22 +179,33 @@ impl AccessTokens {
         };
         let slot = self.slot(server, oauth, principal);
         let mut held = slot.lock().await;
-        let now = Instant::now();
-        match &held.state {
-            State::Token { secret, until } if *until > now && refused != Some(held.serial) => {
+        let (now, generation) = (Instant::now(), self.secrets.generation());
+        // What somebody's sign-in gave is good for as long as it is stored, and another may have signed in.
+        let is_current = oauth.grant != Grant::AuthorizationCode || held.generation == generation;
+        let is_refused = refused == Some(held.serial);
+        let before = match &held.state {
+            State::Token { secret, until } if *until > now && is_current && !is_refused => {
                 return Ok(AccessToken { secret: secret.clone(), serial: held.serial });
             }
-            State::Refused { error, until } if *until > now => return Err(error.clone()),
-            _ => {}
-        }
-        let asked = match oauth.grant {
-            Grant::AuthorizationCode => self.of_signed_in(server, oauth, refused.is_some()).await,
-            Grant::ClientCredentials | Grant::TokenExchange => self.ask(server, oauth, principal).await,
+            State::Refused { error, until } if *until > now && is_current => return Err(error.clone()),
+            State::Token { secret, .. } => Some(secret.clone()),
+            State::Nothing | State::Refused { .. } => None,
         };
+        let asked = match oauth.grant {
+            Grant::AuthorizationCode => {
+                self.of_signed_in(server, oauth, before.clone().filter(|_| is_refused)).await
+            }
+            Grant::ClientCredentials => self.of_client(server, oauth).await,
+            Grant::TokenExchange => self.exchanged(server, oauth, principal).await,
+        };
+        held.generation = generation;
         match asked {
             Ok(Fresh { access: secret, life, .. }) => {
                 self.secrets.remember(&secret);
-                held.serial += 1;
+                // One that was only read again is no other.
+                if is_refused || before.as_ref() != Some(&secret) {
+                    held.serial += 1;
+                }
                 held.state = State::Token { secret: secret.clone(), until: now + life };
                 Ok(AccessToken { secret, serial: held.serial })
             }
@@ -210,13 +241,28 @@ impl AccessTokens {
         Arc::clone(kept.entry(key).or_default())
     }
 
-    async fn ask(
+    async fn of_client(&self, server: &McpServer, oauth: &OauthConfig) -> Result<Fresh, OauthError> {
+        let form = Form::of(oauth, "client_credentials");
+        let request = self.addressed(server, oauth, None, form).await?;
+        self.send(oauth, request).await
+    }
+
+    async fn exchanged(
         &self,
         server: &McpServer,
         oauth: &OauthConfig,
         principal: Option<&Principal>,
     ) -> Result<Fresh, OauthError> {
-        let request = self.request(server, oauth, principal).await?;
+        let (subject, kind) = self.subject(server, oauth, principal).await?;
+        let mut form = Form::of(oauth, EXCHANGE);
+        form.add("subject_token", subject.expose());
+        form.add("subject_token_type", &kind);
+        form.add("requested_token_type", ACCESS_TOKEN);
+        if let Some(actor) = &oauth.actor_token {
+            form.add("actor_token", self.secret(actor, principal).await?.expose());
+            form.add("actor_token_type", ACCESS_TOKEN);
+        }
+        let request = self.addressed(server, oauth, principal, form).await?;
         self.send(oauth, request).await
     }
 
@@ -239,39 +285,15 @@ impl AccessTokens {
         let (status, body) = tokio::time::timeout(PATIENCE, exchange)
             .await
             .unwrap_or_else(|_| Err(unreachable(format!("no answer within {}s", PATIENCE.as_secs()))))?;
-        self.read(&endpoint, status, &body)
-    }
-
-    async fn request(
-        &self,
-        server: &McpServer,
-        oauth: &OauthConfig,
-        principal: Option<&Principal>,
-    ) -> Result<Request<Bytes>, OauthError> {
-        let mut form = Form::default();
-        match oauth.grant {
-            Grant::ClientCredentials | Grant::AuthorizationCode => {
-                form.add("grant_type", "client_credentials");
+        match Tokens::read(status.as_u16(), &body) {
+            Ok(tokens) => Ok(tokens.into()),
+            Err(error @ TokenError::Refused { .. }) => {
+                Err(OauthError::Refused { endpoint, reason: self.harmless(&error.to_string()) })
             }
-            Grant::TokenExchange => {
-                let (subject, kind) = self.subject(server, oauth, principal).await?;
-                form.add("grant_type", EXCHANGE);
-                form.add("subject_token", subject.expose());
-                form.add("subject_token_type", &kind);
-                form.add("requested_token_type", ACCESS_TOKEN);
-                if let Some(actor) = &oauth.actor_token {
-                    form.add("actor_token", self.secret(actor, principal).await?.expose());
-                    form.add("actor_token_type", ACCESS_TOKEN);
-                }
+            Err(TokenError::Unreadable(reason)) => {
+                Err(OauthError::Unreadable { endpoint, reason: reason.to_owned() })
             }
         }
-        if !oauth.scopes.is_empty() {
-            form.add("scope", &oauth.scopes.join(" "));
-        }
-        if let Some(audience) = &oauth.audience {
-            form.add("audience", audience);
-        }
-        self.addressed(server, oauth, principal, form).await
     }
 
     /// A request of this client, for tokens that are good at this server.
@@ -296,7 +318,7 @@ impl AccessTokens {
             .header(header::ACCEPT, "application/json");
         match (&secret, oauth.client_authentication) {
             (Some(secret), ClientAuthentication::Basic) => {
-                request = request.header(header::AUTHORIZATION, basic(&oauth.client_id, secret));
+                request = request.header(header::AUTHORIZATION, basic(&oauth.client_id, secret.expose()));
             }
             (Some(secret), ClientAuthentication::Post) => {
                 form.add("client_id", &oauth.client_id);
@@ -337,36 +359,6 @@ impl AccessTokens {
         Ok(self.secrets.resolve(reference, principal).await?.secret)
     }
 
-    fn read(&self, endpoint: &str, status: StatusCode, body: &[u8]) -> Result<Fresh, OauthError> {
-        let endpoint = || endpoint.to_owned();
-        if status != StatusCode::OK {
-            let said: Refusal = serde_json::from_slice(body).unwrap_or_default();
-            let reason = match (said.error, said.error_description) {
-                (Some(error), Some(more)) => format!("{error} ({more})"),
-                (Some(error), None) => error,
-                (None, _) => format!("status {}", status.as_u16()),
-            };
-            return Err(OauthError::Refused { endpoint: endpoint(), reason: self.harmless(&reason) });
-        }
-        let unreadable =
-            |reason: &str| OauthError::Unreadable { endpoint: endpoint(), reason: reason.to_owned() };
-        // Said without the parser's own words, which quote the answer.
-        let granted: Granted =
-            serde_json::from_slice(body).map_err(|_| unreadable("there is no `access_token` in it"))?;
-        if granted.access_token.is_empty()
-            || !granted.access_token.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            return Err(unreadable("the `access_token` can't be sent in a header"));
-        }
-        if !granted.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(unreadable("its `token_type` is not Bearer"));
-        }
-        let told = granted.expires_in.and_then(Lifetime::seconds).map(Duration::from_secs);
-        let life = usable_life(told);
-        let refresh = granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
-        Ok(Fresh { access: Secret::new(granted.access_token), life, refresh })
-    }
-
     /// Words of the other side as they may be shown: short, on one line, without what was sent to it.
     fn harmless(&self, text: &str) -> String {
         let redactor = self.secrets.redactor();
@@ -384,7 +376,7 @@ impl Held {
 }
 
 /// How long a token may be used that is good for so long.
-pub(super) fn usable_life(told: Option<Duration>) -> Duration {
+fn usable_life(told: Option<Duration>) -> Duration {
     let life = told.unwrap_or(ASSUMED_LIFE).min(LONGEST_LIFE);
     if life > 2 * MARGIN { life - MARGIN } else { life / 2 }
 }
@@ -412,6 +404,19 @@ async fn whole(mut body: Body) -> Option<Vec<u8>> {
 pub(super) struct Form(String);
 
 impl Form {
+    /// A grant for what the configuration says it is to be good for.
+    fn of(oauth: &OauthConfig, grant: &str) -> Self {
+        let mut form = Self::default();
+        form.add("grant_type", grant);
+        if !oauth.scopes.is_empty() {
+            form.add("scope", &oauth.scopes.join(" "));
+        }
+        if let Some(audience) = &oauth.audience {
+            form.add("audience", audience);
+        }
+        form
+    }
+
     pub(super) fn add(&mut self, name: &str, value: &str) {
         if !self.0.is_empty() {
             self.0.push('&');
@@ -420,49 +425,6 @@ impl Form {
         self.0.push('=');
         self.0.extend(form_urlencoded::byte_serialize(value.as_bytes()));
     }
-}
-
-#[derive(Deserialize)]
-struct Granted {
-    access_token: String,
-    token_type: String,
-    expires_in: Option<Lifetime>,
-    refresh_token: Option<String>,
-}
-
-/// Some servers write the number as text.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Lifetime {
-    Number(f64),
-    Text(String),
-}
-
-impl Lifetime {
-    fn seconds(self) -> Option<u64> {
-        match self {
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "checked to be in range"
-            )]
-            Self::Number(seconds) if (0.0..1e9).contains(&seconds) => Some(seconds as u64),
-            Self::Number(_) => None,
-            Self::Text(text) => text.parse().ok(),
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-struct Refusal {
-    error: Option<String>,
-    error_description: Option<String>,
-}
-
-/// RFC 6749 §2.3.1: both halves as in a form, before they are joined.
-fn basic(client: &str, secret: &Secret) -> String {
-    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-    format!("Basic {}", STANDARD.encode(format!("{}:{}", encode(client), encode(secret.expose()))))
 }
 
 /// Without a query, which may be anything.

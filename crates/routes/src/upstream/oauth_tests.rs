@@ -36,12 +36,29 @@ use super::{
     oauth::{AccessTokens, OauthError},
 };
 
-/// A secret source that knows two things.
+/// A secret source that knows two things, and what it was given to keep.
 #[derive(Default)]
-struct Source {
+pub(super) struct Source {
     known: Mutex<Vec<Secret>>,
     asked: AtomicUsize,
     generation: AtomicUsize,
+    stored: Mutex<HashMap<String, Secret>>,
+}
+
+impl Source {
+    /// Puts something into the store, or takes it out, as an operator does.
+    pub(super) fn put(&self, name: &str, value: Option<&str>) {
+        let mut stored = self.stored.lock().unwrap();
+        match value {
+            Some(value) => stored.insert(name.to_owned(), Secret::new(value)),
+            None => stored.remove(name),
+        };
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn stored(&self, name: &str) -> Option<String> {
+        self.stored.lock().unwrap().get(name).map(|secret| secret.expose().to_owned())
+    }
 }
 
 impl SecretSource for Source {
@@ -57,7 +74,7 @@ impl SecretSource for Source {
                 ("client", _) => "client s3cret/+".to_owned(),
                 ("key", _) => format!("key-value-{}", self.generation.load(Ordering::SeqCst)),
                 ("tokens/{user}", Some(principal)) => format!("token-of-{}", principal.user),
-                _ => return Err(SecretError::NotStored(name.clone())),
+                _ => self.stored(name).ok_or_else(|| SecretError::NotStored(name.clone()))?,
             };
             let secret = Secret::new(value);
             self.remember(&secret);
@@ -68,9 +85,25 @@ impl SecretSource for Source {
     fn keep<'a>(
         &'a self,
         reference: &'a SecretRef,
-        _: &'a Secret,
+        secret: &'a Secret,
     ) -> Pin<Box<dyn Future<Output = Result<(), SecretError>> + Send + 'a>> {
-        Box::pin(async move { panic!("{reference}") })
+        let SecretRef::Stored(name) = reference else { panic!("{reference}") };
+        self.put(name, Some(secret.expose()));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn replace<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        before: &'a Secret,
+        secret: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, SecretError>> + Send + 'a>> {
+        let SecretRef::Stored(name) = reference else { panic!("{reference}") };
+        let is_there = self.stored(name).as_deref() == Some(before.expose());
+        if is_there {
+            self.put(name, Some(secret.expose()));
+        }
+        Box::pin(std::future::ready(Ok(is_there)))
     }
 
     fn generation(&self) -> u64 {
@@ -114,13 +147,13 @@ type Asked = (HeaderMap, HashMap<String, String>);
 type Answer = dyn Fn(usize, &HashMap<String, String>) -> Response + Send + Sync;
 
 /// What a token server was asked, and what it answers.
-struct TokenServer {
-    url: String,
+pub(super) struct TokenServer {
+    pub(super) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl TokenServer {
-    async fn start(
+    pub(super) async fn start(
         answer: impl Fn(usize, &HashMap<String, String>) -> Response + Send + Sync + 'static,
     ) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -145,7 +178,7 @@ impl TokenServer {
         Self { url, asked }
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 
@@ -170,15 +203,15 @@ fn granted(token: &str, seconds: u64) -> Response {
     Json(json!({"access_token": token, "token_type": "bearer", "expires_in": seconds})).into_response()
 }
 
-fn tokens() -> (Arc<AccessTokens>, Arc<Source>) {
+pub(super) fn tokens() -> (Arc<AccessTokens>, Arc<Source>) {
     let source = Arc::new(Source::default());
     let http = Arc::new(Loopback(Client::builder(TokioExecutor::new()).build_http()));
     let secrets: Arc<dyn SecretSource> = source.clone();
     (Arc::new(AccessTokens::new(http, secrets, Arc::new(Signer))), source)
 }
 
-async fn get(
-    tokens: &AccessTokens,
+pub(super) async fn get(
+    tokens: &Arc<AccessTokens>,
     server: &McpServer,
     user: Option<&str>,
     refused: Option<u64>,

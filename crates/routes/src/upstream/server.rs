@@ -1,6 +1,7 @@
 //! One server: its connection, its condition, what it offers, and the task that looks after all three.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -63,6 +64,8 @@ pub(super) struct Server {
     relist: AtomicBool,
     pub(super) restart: AtomicBool,
     wake: Notify,
+    /// What its log says of tools that are another server's.
+    ceded: Mutex<BTreeSet<String>>,
     /// Told of every change of its state.
     pub(super) turned: Notify,
     stop: CancellationToken,
@@ -94,6 +97,7 @@ impl Server {
             relist: AtomicBool::new(false),
             restart: AtomicBool::new(false),
             wake: Notify::new(),
+            ceded: Mutex::default(),
             turned: Notify::new(),
             stop: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -106,6 +110,13 @@ impl Server {
 
     pub(super) fn offered(&self) -> Arc<Offered> {
         self.offered.load_full()
+    }
+
+    /// Notes which of its tools are another server's, as far as that is news.
+    pub(super) fn cedes(&self, ceded: BTreeSet<String>) {
+        let mut before = self.ceded.lock().unwrap_or_else(PoisonError::into_inner);
+        ceded.difference(&before).for_each(|line| self.logs.add(line));
+        *before = ceded;
     }
 
     /// The connection that all share, or why there is none.
@@ -255,7 +266,7 @@ impl Server {
             tools: facts.can("tools", Some("listChanged")),
             prompts: facts.can("prompts", Some("listChanged")),
             resources: facts.can("resources", Some("listChanged")),
-            updates_of: std::collections::BTreeSet::new(),
+            updates_of: BTreeSet::new(),
         });
         let _listening = listening.map(|interests| client.listen(&interests));
         self.tend(world, &client).await

@@ -28,10 +28,7 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use url::{Host, Url};
 
-use super::{
-    oauth::{Fresh, usable_life},
-    way::Ways,
-};
+use super::{oauth::Fresh, way::Ways};
 
 /// Sign-ins that somebody has begun and not ended, and how long each is waited for.
 const MOST_PENDING: usize = 100;
@@ -91,44 +88,58 @@ impl Ways {
         if server.identity == Identity::PerPrincipal {
             return Err("its callers have credentials of their own (`identity: per_principal`)".to_owned());
         }
-        let configured = server.oauth.as_ref().filter(|_| as_configured);
         let given = wish.client_secret.as_deref().map(SecretRef::parse);
         if let Some(SecretRef::Literal(_)) = given {
             return Err("the client's secret is named by env:NAME, file:/path or secret:name".to_owned());
         }
-        let reference = configured.map_or(given, |oauth| oauth.client_secret.clone());
-        let known = configured.map(|oauth| &oauth.client_id).or(wish.client_id.as_ref());
-        let application = Application {
+        let said = server.oauth.as_ref().filter(|oauth| oauth.grant == Grant::AuthorizationCode);
+        // One that the node registered itself was registered with another port to come back to, and is perhaps forgotten.
+        let is_asked_for = |oauth: &&OauthConfig| wish.client_id.is_none() && !oauth.registered;
+        let own = said.filter(|oauth| as_configured || is_asked_for(oauth));
+        let mut reference = match own {
+            Some(own) if as_configured => own.client_secret.clone(),
+            Some(own) => given.clone().or_else(|| own.client_secret.clone()),
+            None => given.clone(),
+        };
+        let mut application = Application {
             name: self.node.clone(),
             redirect: loopback(&wish.redirect)?,
             document: None,
-            known: match known {
+            known: match own.map(|own| &own.client_id).or(wish.client_id.as_ref()) {
                 Some(id) => Some(self.known(id, reference.as_ref()).await?),
                 None => None,
             },
         };
-        let scopes = match (&*wish.scopes, configured) {
-            ([], Some(configured)) => &*configured.scopes,
+        let scopes = match (&*wish.scopes, said) {
+            ([], Some(said)) => &*said.scopes,
             (given, _) => given,
         };
         let guarded = Guarded { http: &*self.http, server: &url };
-        let journey = patient(Journey::begin(&guarded, &url, &application, scopes)).await?;
-        // The person's browser is sent there.
-        checked(&url, journey.page().as_str())?;
-        checked(&url, journey.token_endpoint())?;
-        let oauth = match configured {
-            Some(configured) if configured.token_url == journey.token_endpoint() => configured.clone(),
-            Some(configured) => {
+        let mut journey = patient(Journey::begin(&guarded, &url, &application, scopes)).await?;
+        if let Some(own) = own.filter(|own| own.token_url != journey.token_endpoint()) {
+            if as_configured {
                 return Err(format!(
                     "its token endpoint is {}, and the configuration says {}",
                     journey.token_endpoint(),
-                    configured.token_url
+                    own.token_url
                 ));
             }
-            None => entry(server, &url, &journey, reference),
+            // Another authority does not know this client, and is not shown its secret.
+            (application.known, reference) = (None, given);
+            journey = patient(Journey::begin(&guarded, &url, &application, scopes)).await?;
+        }
+        // The person's browser is sent there.
+        checked(&url, journey.page().as_str())?;
+        checked(&url, journey.token_endpoint())?;
+        let is_new = application.known.is_none();
+        let oauth = match own.filter(|_| as_configured) {
+            Some(configured) => configured.clone(),
+            None => OauthConfig { registered: is_new, ..entry(server, &url, &journey, reference) },
         };
         // One that was known before is where it was.
-        let client_secret = journey.client_secret().filter(|_| application.known.is_none()).map(Secret::new);
+        let client_secret = journey.client_secret().filter(|_| is_new).map(Secret::new);
+        // From here on, also in what the other side says.
+        client_secret.iter().for_each(|secret| self.secrets.remember(secret));
         let begun = SignInBegun {
             url: journey.page().to_string(),
             state: journey.state().to_owned(),
@@ -154,27 +165,19 @@ impl Ways {
     async fn finish(&self, server: &McpServer, back: &Secret) -> Told<OauthConfig> {
         let back = Url::parse(back.expose()).map_err(|_| "what came back is no address")?;
         let state = back.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
-        let pending = state.and_then(|state| self.sign_ins.take(&state));
         // Tokens for one address must not end up at another that has its name by now.
-        let is_same = |pending: &Pending| {
-            let url = server.url.as_deref().and_then(|url| Url::parse(url).ok());
-            pending.server == server.name && url.as_ref() == Some(&pending.url)
-        };
-        let pending = pending.filter(is_same);
+        let url = server.url.as_deref().and_then(|url| Url::parse(url).ok());
+        let is_same = |pending: &Pending| pending.server == server.name && url.as_ref() == Some(&pending.url);
+        let pending = state.and_then(|state| self.sign_ins.take(&state, is_same));
         let pending = pending.ok_or("no such sign-in was begun, or it took too long: begin anew")?;
         let guarded = Guarded { http: &*self.http, server: &pending.url };
-        let tokens = patient(pending.journey.end(&guarded, &back)).await?;
-        let fresh = Fresh {
-            access: Secret::new(tokens.access),
-            life: usable_life(tokens.life),
-            refresh: tokens.refresh.map(Secret::new),
-        };
+        let fresh = Fresh::from(patient(pending.journey.end(&guarded, &back)).await?);
         if let (Some(reference), Some(secret)) = (&pending.oauth.client_secret, &pending.client_secret) {
-            self.secrets.remember(secret);
             self.secrets.keep(reference, secret).await.map_err(|error| error.to_string())?;
         }
         if let Some(place) = &pending.oauth.sign_in {
-            self.tokens.keep(place, &fresh).await.map_err(|error| error.to_string())?;
+            let kept = self.tokens.keep(place, &pending.url, &fresh).await;
+            kept.map_err(|error| error.to_string())?;
         }
         self.tokens.forget(&server.name);
         Ok(pending.oauth)
@@ -183,12 +186,13 @@ impl Ways {
 
 /// What the entry of a server says once somebody has signed in.
 fn entry(server: &McpServer, url: &Url, journey: &Journey, given: Option<SecretRef>) -> OauthConfig {
-    let stored = || SecretRef::Stored(suggested_name(&server.name, "client-secret"));
+    let stored = |purpose| SecretRef::Stored(suggested_name(&server.name, purpose));
+    let place = server.oauth.as_ref().and_then(|oauth| oauth.sign_in.clone());
     OauthConfig {
         grant: Grant::AuthorizationCode,
         token_url: journey.token_endpoint().to_owned(),
         client_id: journey.client_id().to_owned(),
-        client_secret: given.or_else(|| journey.client_secret().map(|_| stored())),
+        client_secret: given.or_else(|| journey.client_secret().map(|_| stored("client-secret"))),
         client_authentication: if journey.shows_secret_in_form() {
             ClientAuthentication::Post
         } else {
@@ -197,7 +201,8 @@ fn entry(server: &McpServer, url: &Url, journey: &Journey, given: Option<SecretR
         scopes: journey.scopes().iter().take(MOST_SCOPES).cloned().collect(),
         audience: None,
         resource: Some(journey.resource()).filter(|named| *named != url.as_str()).map(str::to_owned),
-        sign_in: Some(SecretRef::Stored(suggested_name(&server.name, "sign-in"))),
+        sign_in: Some(place.unwrap_or_else(|| stored("sign-in"))),
+        registered: false,
         subject: None,
         actor_token: None,
     }
@@ -224,9 +229,12 @@ impl SignIns {
         Ok(())
     }
 
-    fn take(&self, state: &str) -> Option<Pending> {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(state)?;
-        (found.until > Instant::now()).then_some(found)
+    /// One that is not meant stays where it is.
+    fn take(&self, state: &str, is_meant: impl Fn(&Pending) -> bool) -> Option<Pending> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, one| one.until > Instant::now());
+        all.get(state).filter(|found| is_meant(found))?;
+        all.remove(state)
     }
 }
 

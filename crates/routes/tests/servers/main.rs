@@ -76,6 +76,15 @@ impl SecretSource for Keys {
         Box::pin(async move { panic!("{reference}") })
     }
 
+    fn replace<'a>(
+        &'a self,
+        reference: &'a SecretRef,
+        _: &'a Secret,
+        _: &'a Secret,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, SecretError>> + Send + 'a>> {
+        Box::pin(async move { panic!("{reference}") })
+    }
+
     fn generation(&self) -> u64 {
         0
     }

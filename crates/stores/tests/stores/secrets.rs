@@ -243,3 +243,27 @@ async fn references_lead_to_environment_files_and_store() {
     assert_eq!(redactor.text("it was: of ann, stored value!"), "it was: [redacted], [redacted]!");
     assert_eq!(redactor.text("of local bob"), "of local bob", "nobody asked for it yet");
 }
+
+#[tokio::test]
+async fn a_value_of_the_nodes_own_replaces_only_what_was_read() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(home.path());
+    let resolver = SecretResolver::new(registry.clone(), "local".into());
+    let place = SecretRef::parse("secret:notes/sign-in");
+    let replace = async |before: &str, secret: &str| {
+        resolver.replace(&place, &Secret::new(before), &Secret::new(secret)).await
+    };
+    assert_eq!(replace("first", "second").await, Ok(false), "nothing is there");
+    resolver.keep(&place, &Secret::new("first")).await.unwrap();
+    assert_eq!(replace("first", "second").await, Ok(true));
+    assert_eq!(replace("first", "third").await, Ok(false), "something else is there");
+    assert_eq!(value(&registry, "notes/sign-in").await.unwrap().as_deref(), Some("second"));
+    // Between reading and writing, too.
+    let stale = registry.replace_secret(new("notes/sign-in", "third"), 1).await;
+    let changed = matches!(stale, Err(RegistryError::Secret(SecretStoreError::Changed { version: 2, .. })));
+    assert!(changed, "{stale:?}");
+    registry.delete_secret(&"local".into(), "notes/sign-in").await.unwrap();
+    assert_eq!(replace("second", "third").await, Ok(false), "what was deleted stays so");
+    let elsewhere = SecretRef::parse("env:HOME");
+    assert!(resolver.replace(&elsewhere, &Secret::new("a"), &Secret::new("b")).await.is_err());
+}

@@ -21,7 +21,7 @@ pub(super) async fn look(data: &Path, config: &NodeConfig, refused: Option<&str>
     let looked = {
         let directory = directory.clone();
         tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let known = Known::of(config, &data)?;
+            let known = Known::of(config, Some(&data))?;
             let label_rules = known.config.spec.policy.label_rules;
             let count = list_sources(&directory).map(|files| files.len());
             let rules =

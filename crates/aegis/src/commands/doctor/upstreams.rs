@@ -10,8 +10,9 @@ use std::{
 use aegis_core::{
     config::{McpServer, NodeConfig, SecretRef},
     quantity::counted,
+    secret::SecretError,
 };
-use aegis_routes::upstream::has_program;
+use aegis_routes::upstream::{absent, unresolved};
 use aegis_stores::{
     DataDir,
     registry::{read_added_servers, read_secret_names},
@@ -22,7 +23,8 @@ use serde_json::Value;
 use super::{Finding, State};
 use crate::{
     cli::Acting,
-    client::Answer,
+    client::{Answer, Client},
+    commands::upstream,
     locate::{self, NodeFile},
     output::text,
 };
@@ -56,17 +58,13 @@ pub(super) async fn look(data: &Path, running: Option<&NodeFile>, config: &NodeC
         None => Seen::default(),
     };
     for server in &wanted {
-        let mut found: Vec<Finding> = program(server).into_iter().collect();
-        found.extend(server.references().filter_map(|reference| lacking(server, reference, &has)));
-        let ended = seen.ended.remove(&server.name);
-        // What a server lacks is why it does not run: told once, with what to do. What only this shell lacks is no reason
-        // for one that runs, and where the node has a better one, that one counts.
-        if found.iter().any(|finding| finding.state == State::Bad) {
-            findings.extend(found);
-        } else if let Some(ended) = ended {
-            findings.push(ended);
-        } else if !seen.up.contains(&server.name) {
-            findings.extend(found);
+        // What only this shell lacks is no reason for one that runs, and of others the node knows better why they don't.
+        if seen.up.contains(&server.name) {
+            continue;
+        }
+        match seen.ended.remove(&server.name) {
+            Some(ended) => findings.extend(ended),
+            None => findings.extend(lacking(server, &has)),
         }
     }
     findings.extend(seen.more);
@@ -99,56 +97,58 @@ fn keys(file: &Path, secrets: usize) -> Option<Finding> {
     })
 }
 
-fn program(server: &McpServer) -> Option<Finding> {
-    // In a sandbox there are other programs than here.
-    let executable = server.executable.as_deref().filter(|_| server.sandbox.is_none())?;
-    if has_program(executable, &std::env::var_os("PATH").unwrap_or_default()) {
-        return None;
+/// What a server needs and this machine does not have, as it would be missing to a node that is started from this shell.
+fn lacking(server: &McpServer, stored: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut findings: Vec<Finding> = absent(server, &path, "this shell's PATH")
+        .map(|lack| Finding::bad(SERVERS, cannot_start(&server.name, &lack.what), lack.next))
+        .into_iter()
+        .collect();
+    for reference in server.references().filter(|reference| !reference.is_per_principal()) {
+        let error = match reference {
+            SecretRef::Stored(secret) if !stored(secret) => SecretError::NotStored(secret.clone()),
+            SecretRef::File(path) => match fs::File::open(path) {
+                Ok(_) => continue,
+                Err(error) => SecretError::NoFile { path: path.clone(), reason: error.to_string() },
+            },
+            // The node may have another environment than this shell.
+            SecretRef::Env(variable) if std::env::var_os(variable).is_none() => {
+                findings.push(Finding::warning(
+                    SECRETS,
+                    format!("`{}` needs the variable {variable}, which is not set here", server.name),
+                    "set it where the node is started, or store a secret instead",
+                ));
+                continue;
+            }
+            _ => continue,
+        };
+        let lack = unresolved(server, reference, &error);
+        findings.push(Finding::bad(SECRETS, cannot_start(&server.name, &lack.what), lack.next));
     }
-    Some(Finding::bad(
-        SERVERS,
-        format!("`{}` can't start: there is no program `{executable}`", server.name),
-        "install it, or write its whole path",
-    ))
+    findings
 }
 
-fn lacking(server: &McpServer, reference: &SecretRef, stored: &dyn Fn(&str) -> bool) -> Option<Finding> {
-    let name = &server.name;
-    let is_sign_in = server.oauth.as_ref().is_some_and(|oauth| oauth.sign_in.as_ref() == Some(reference));
-    match reference {
-        SecretRef::Stored(secret) if is_sign_in && !stored(secret) => Some(Finding::bad(
-            SECRETS,
-            format!("`{name}` waits for somebody to sign in"),
-            format!("aegis upstream sign-in {name}"),
-        )),
-        SecretRef::Stored(secret) if !reference.is_per_principal() && !stored(secret) => Some(Finding::bad(
-            SECRETS,
-            format!("`{name}` needs the secret `{secret}`, which is not stored"),
-            format!("aegis secret set {secret}"),
-        )),
-        SecretRef::File(file) if fs::File::open(file).is_err() => Some(Finding::bad(
-            SECRETS,
-            format!("`{name}` needs {file}, which can't be read"),
-            "make the file, or let this user read it",
-        )),
-        // The node may have another environment than this shell.
-        SecretRef::Env(variable) if std::env::var_os(variable).is_none() => Some(Finding::warning(
-            SECRETS,
-            format!("`{name}` needs the variable {variable}, which is not set here"),
-            "set it where the node is started, or store a secret instead",
-        )),
-        _ => None,
-    }
+fn cannot_start(name: &str, what: &str) -> String {
+    format!("`{name}` can't start: {what}")
 }
 
 /// What the running node says of its servers.
 #[derive(Default)]
 struct Seen {
-    /// Those that do not run, or not well, by name.
-    ended: BTreeMap<String, Finding>,
+    /// Of those that do not run, or not well, by name.
+    ended: BTreeMap<String, Vec<Finding>>,
     up: BTreeSet<String>,
     /// What is to be said besides.
     more: Vec<Finding>,
+}
+
+/// What the node finds missing of a server that does not run.
+async fn missing(client: &Client, name: &str) -> Vec<Finding> {
+    let Ok(Answer::Ok(found)) = client.get(&upstream::address(name, "")).await else { return Vec::new() };
+    let lacks = found["missing"].as_array().into_iter().flatten();
+    let told =
+        |lack: &Value| Finding::bad(SERVERS, cannot_start(name, &text(&lack["what"])), text(&lack["next"]));
+    lacks.map(told).collect()
 }
 
 async fn states(data: &Path, running: &NodeFile) -> Seen {
@@ -165,8 +165,12 @@ async fn states(data: &Path, running: &NodeFile) -> Seen {
             continue;
         }
         if matches!(state.as_str(), "stopped" | "degraded") {
-            let mend = format!("aegis upstream logs {name}");
-            let told = Finding::bad(SERVERS, format!("`{name}` is {state}: {reason}"), mend);
+            // What a server lacks is why it does not run: told once, with what to do.
+            let mut told = missing(&client, &name).await;
+            if told.is_empty() {
+                let mend = format!("aegis upstream logs {name}");
+                told.push(Finding::bad(SERVERS, format!("`{name}` is {state}: {reason}"), mend));
+            }
             seen.ended.insert(name.clone(), told);
         } else if !status.is_null() {
             seen.up.insert(name.clone());

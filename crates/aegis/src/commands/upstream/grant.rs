@@ -213,10 +213,23 @@ fn is_plain_list(capability: &Value) -> bool {
 
 /// The context without a server; `None` when it does not name it.
 fn without(context: &Value, server: &McpServer) -> Option<Value> {
-    let claims = server.claims().into_iter().map(|claim| claim.to_string());
-    // Without the server these are the node's own tools again, and granted for their own sake.
+    let is_named = context["capabilities"].as_array().into_iter().flatten().any(|known| {
+        known["server_allowlist"]
+            .as_array()
+            .is_some_and(|names| names.iter().any(|name| *name == *server.name))
+    });
+    let ships = security_context::shipped();
+    let ships = ships.iter().filter(|shipped| context["name"] == *shipped.name.as_str());
+    let has_it = |claim: &str| {
+        ships.clone().flat_map(|own| &own.capabilities).any(|own| own.tool_pattern.to_string() == claim)
+    };
+    // Without the server these are the node's own tools again. A context has them for their own sake when it ships with
+    // them or was never granted the server; any other would be left with more than it had.
+    let is_own = |claim: &String| {
+        (claim.starts_with("web.") || claim.starts_with("email.")) && (!is_named || has_it(claim))
+    };
     let claims: Vec<String> =
-        claims.filter(|claim| !claim.starts_with("web.") && !claim.starts_with("email.")).collect();
+        server.claims().into_iter().map(|claim| claim.to_string()).filter(|claim| !is_own(claim)).collect();
     let mut context = context.clone();
     let capabilities = context["capabilities"].as_array_mut()?;
     let before = capabilities.clone();
@@ -273,5 +286,12 @@ mod tests {
         let both = granted(Some(&one), "d", &[server("b")]);
         assert_eq!(without(&without(&both, &server("b")).unwrap(), &server("a")).unwrap(), before);
         assert_eq!(without(&before, &server("a")), None);
+        let web = granted(Some(&before), "d", &[server("web")]);
+        assert_eq!(without(&web, &server("web")).unwrap(), before);
+        let own = json!({"name": "d", "capabilities": [{"tool_pattern": "web.*"}]});
+        assert_eq!(without(&own, &server("web")), None);
+        let shipped = json!({"name": "workspace", "capabilities": [{"tool_pattern": "web.*"}]});
+        let more = granted(Some(&shipped), "workspace", &[server("web")]);
+        assert_eq!(without(&more, &server("web")).unwrap(), shipped);
     }
 }

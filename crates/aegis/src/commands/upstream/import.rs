@@ -6,7 +6,7 @@ use aegis_core::{
     document,
     quantity::counted,
 };
-use aegis_routes::upstream::has_program;
+use aegis_routes::upstream::absent;
 use anyhow::bail;
 use serde_json::{Value, json};
 
@@ -34,10 +34,8 @@ pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Endi
         // What the node would say, as far as it can be seen from here.
         let path = std::env::var_os("PATH").unwrap_or_default();
         for server in &imported.servers {
-            if let Some(program) = server.executable.as_deref().filter(|one| !has_program(one, &path)) {
-                let remark =
-                    format!("{}: there is no program `{program}` on the PATH: install it", server.name);
-                imported.remarks.push(remark);
+            if let Some(lack) = absent(server, &path, "this shell's PATH") {
+                imported.remarks.push(format!("{}: {}: {}", server.name, lack.what, lack.next));
             }
         }
         preview(global, wanted, &imported);

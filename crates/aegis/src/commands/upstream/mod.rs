@@ -80,7 +80,7 @@ fn step(global: &Global, answer: Answer, show: impl FnOnce(&Value)) -> (Ending, 
     (ending, told)
 }
 
-fn address(name: &str, rest: &str) -> String {
+pub(super) fn address(name: &str, rest: &str) -> String {
     format!("/v1/upstreams/{}{rest}", urlencoded(name))
 }
 

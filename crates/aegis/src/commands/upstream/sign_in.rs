@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    task::JoinSet,
 };
 use url::Url;
 
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A browser sends its request at once.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 const LARGEST_HEAD: usize = 16 << 10;
+/// Browsers open connections before they know what for.
+const MOST_CONNECTIONS: usize = 64;
 const CALLBACK: &str = "/callback";
 
 pub(super) async fn run(global: &Global, wanted: &SignIn) -> anyhow::Result<Ending> {
@@ -69,27 +72,38 @@ async fn sign_in(global: &Global, node: &Backend, wanted: &SignIn) -> anyhow::Re
 
 /// Takes what browsers ask for until one brings the answer to this sign-in.
 async fn came_back(listener: &TcpListener, redirect: &str, state: &str) -> anyhow::Result<Url> {
+    let mut connections = JoinSet::new();
     loop {
-        let (mut stream, _) = listener.accept().await.context("the loopback can't be listened to")?;
-        let Ok(Some(target)) = tokio::time::timeout(HEAD_PATIENCE, target(&mut stream)).await else {
-            continue;
-        };
-        let back = answer_in(redirect, &target, state);
-        let (status, words) = match &back {
-            None => ("404 Not Found", "nothing is here"),
-            Some(_) => ("200 OK", "The terminal says what came of it. This window can be closed."),
-        };
-        let page = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
-             referrer-policy: no-referrer\r\nconnection: close\r\n\r\n{words}",
-            words.len()
-        );
-        let _ = tokio::time::timeout(HEAD_PATIENCE, stream.write_all(page.as_bytes())).await;
-        let _ = stream.shutdown().await;
-        if let Some(back) = back {
-            return Ok(back);
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
+                let (stream, _) = accepted.context("the loopback can't be listened to")?;
+                connections.spawn(converse(stream, redirect.to_owned(), state.to_owned()));
+            }
+            Some(ended) = connections.join_next() => {
+                if let Ok(Some(back)) = ended {
+                    return Ok(back);
+                }
+            }
         }
     }
+}
+
+/// Answers one request; what it brought, if that is the answer to this sign-in.
+async fn converse(mut stream: TcpStream, redirect: String, state: String) -> Option<Url> {
+    let target = tokio::time::timeout(HEAD_PATIENCE, target(&mut stream)).await.ok()??;
+    let back = answer_in(&redirect, &target, &state);
+    let (status, words) = match &back {
+        None => ("404 Not Found", "nothing is here"),
+        Some(_) => ("200 OK", "The terminal says what came of it. This window can be closed."),
+    };
+    let page = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
+         referrer-policy: no-referrer\r\nconnection: close\r\n\r\n{words}",
+        words.len()
+    );
+    let _ = tokio::time::timeout(HEAD_PATIENCE, stream.write_all(page.as_bytes())).await;
+    let _ = stream.shutdown().await;
+    back
 }
 
 /// The address that a request asks for.
@@ -118,6 +132,26 @@ fn answer_in(redirect: &str, target: &str, state: &str) -> Option<Url> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn connections_that_say_nothing_hold_nobody_up() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let redirect = format!("http://{address}{CALLBACK}");
+        let waiting = tokio::spawn(async move { came_back(&listener, &redirect, "s").await });
+        let mut idle = Vec::new();
+        for _ in 0..MOST_CONNECTIONS - 1 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut browser = TcpStream::connect(address).await.unwrap();
+        browser.write_all(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut page = String::new();
+        // The others are still there, each within its patience.
+        let read = tokio::time::timeout(HEAD_PATIENCE, browser.read_to_string(&mut page)).await;
+        assert!(read.is_ok() && page.starts_with("HTTP/1.1 200 "), "{page}");
+        let back = waiting.await.unwrap().unwrap();
+        assert_eq!((back.path(), back.query()), (CALLBACK, Some("code=c&state=s")));
+    }
 
     #[test]
     fn only_the_answer_to_this_sign_in_counts() {

@@ -29,16 +29,22 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// What of `contexts` names no tool and no volume. `tools` are the names there are, aliases too; `claims` those that
-/// MCP servers may yet fill.
-pub fn doubts(contexts: &[SecurityContext], tools: &[String], claims: &[ToolPattern]) -> Vec<Doubt> {
-    let known = Known { tools, claims };
+/// What of `contexts` names no tool, no volume and no MCP server. `tools` are the names there are, aliases too; `claims`
+/// those that `servers` may yet fill.
+pub fn doubts(
+    contexts: &[SecurityContext],
+    tools: &[String],
+    claims: &[ToolPattern],
+    servers: &[String],
+) -> Vec<Doubt> {
+    let known = Known { tools, claims, servers };
     contexts.iter().flat_map(|context| known.doubts(context)).collect()
 }
 
 struct Known<'a> {
     tools: &'a [String],
     claims: &'a [ToolPattern],
+    servers: &'a [String],
 }
 
 impl Known<'_> {
@@ -53,6 +59,9 @@ impl Known<'_> {
             for (place, prefix) in capability.path_allowlist.iter().flatten().enumerate() {
                 let message = self.of_path(&capability.tool_pattern, prefix, "grants");
                 doubt(format!("{above}/path_allowlist/{place}"), message);
+            }
+            for (place, server) in capability.server_allowlist.iter().flatten().enumerate() {
+                doubt(format!("{above}/server_allowlist/{place}"), self.of_server(server));
             }
         }
         for (index, entry) in context.deny_list.iter().enumerate() {
@@ -98,6 +107,14 @@ impl Known<'_> {
         ))
     }
 
+    fn of_server(&self, name: &str) -> Option<String> {
+        if self.servers.iter().any(|server| server == name) {
+            return None;
+        }
+        let close = suggestion(name, self.servers.iter().map(String::as_str));
+        Some(format!("there is no MCP server `{name}`, so this grants nothing{close}"))
+    }
+
     fn names_own(&self, pattern: &ToolPattern) -> bool {
         self.tools.iter().any(|tool| pattern.matches(tool))
     }
@@ -119,12 +136,14 @@ mod tests {
         let context = |text: &str| super::super::parse(text).unwrap();
         let tools = ["fs.read", "fs.write", "web.fetch", "aegis.tools.list"].map(str::to_owned);
         let claims = [ToolPattern::Prefix("github.".into()), ToolPattern::Exact("web.search".into())];
+        let servers = ["github".to_owned()];
         let told = |text: &str| -> Vec<String> {
-            doubts(&context(text), &tools, &claims).iter().map(ToString::to_string).collect()
+            doubts(&context(text), &tools, &claims, &servers).iter().map(ToString::to_string).collect()
         };
         let odd = told(
             "name: mine\n\
-             capabilities:\n  - tool_pattern: fs.reed\n  - {tool_pattern: fs.read, path_allowlist: [/, /workspace/a, /srv]}\n\
+             capabilities:\n  - tool_pattern: fs.reed\n  - {tool_pattern: fs.read, path_allowlist: [/, /workspace/a, /srv]}\n  \
+             - {tool_pattern: web.fetch, server_allowlist: [github, githbu]}\n\
              deny_list: [fss.*, fs, \"fs.read:/worksapce/keys\", \"fs.write:/etc\", \"*:/worspace\"]\n",
         );
         assert_eq!(
@@ -134,6 +153,8 @@ mod tests {
                  did you mean `fs.read`?",
                 "security_contexts[mine].capabilities[1].path_allowlist[2]: `/srv` is in no volume, since all of them are \
                  mounted at /workspace, so this grants nothing",
+                "security_contexts[mine].capabilities[2].server_allowlist[1]: there is no MCP server `githbu`, so this \
+                 grants nothing; did you mean `github`?",
                 "security_contexts[mine].deny_list[0]: there is no tool `fss.*`, so this closes nothing; did you mean `fs.*`?",
                 "security_contexts[mine].deny_list[1]: there is no tool `fs`, so this closes nothing; did you mean `fs.*`?",
                 "security_contexts[mine].deny_list[2]: `/worksapce/keys` is in no volume, since all of them are mounted at \

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Groups of tools that are the node's own. `web` and `email` are providers, which a server may take the place of.
-const RESERVED: [&str; 6] = ["fs", "cmd", "aegis", "zaru", "tool", "local"];
+const RESERVED: [&str; 7] = ["fs", "cmd", "aegis", "zaru", "tool", "local", "mcp"];
 
 const LONGEST_SECONDS: u64 = 24 * 3600;
 /// A message is held in memory.
@@ -292,8 +292,10 @@ impl One<'_> {
                 );
             }
         }
-        if oauth.sign_in.is_some() && oauth.grant != Grant::AuthorizationCode {
-            self.wrong(&["oauth", "sign_in"], "this is for `grant: authorization_code`");
+        for (member, given) in [("sign_in", oauth.sign_in.is_some()), ("registered", oauth.registered)] {
+            if given && oauth.grant != Grant::AuthorizationCode {
+                self.wrong(&["oauth", member], "this is for `grant: authorization_code`");
+            }
         }
         match oauth.grant {
             Grant::AuthorizationCode => self.signed_in(oauth),

@@ -35,6 +35,10 @@ pub struct OauthConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub sign_in: Option<SecretRef>,
+    /// For `authorization_code`: the node registered this client itself, and registers another one at the next sign-in.
+    /// `aegis upstream sign-in` writes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub registered: bool,
     /// For `token_exchange`: a token that stands for the node, which acts for the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]

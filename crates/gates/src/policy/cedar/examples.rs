@@ -228,9 +228,18 @@ pub struct Held {
     pub by: String,
 }
 
-/// Holds every example of the files against the rules.
-pub(super) fn check(sources: &[Source], rules: &Rules, schema: &Schema) -> Result<Vec<Held>, RulesError> {
-    let mut held = Vec::new();
+/// What came of the examples of some files.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) held: Vec<Held>,
+    /// Those that can't be told yet.
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// Holds every example of the files against the rules. One about a tool that no server offers yet waits as the rules about
+/// it do: a node that starts must not refuse what it went by when it stopped.
+pub(super) fn check(sources: &[Source], rules: &Rules, schema: &Schema) -> Result<Checked, RulesError> {
+    let Checked { mut held, mut warnings } = Checked::default();
     let mut problems = Vec::new();
     for source in sources {
         let mut offset = 0;
@@ -238,7 +247,16 @@ pub(super) fn check(sources: &[Source], rules: &Rules, schema: &Schema) -> Resul
             let start = offset + (line.len() - line.trim_start().len());
             offset += line.len();
             let Some(text) = written(source, line) else { continue };
-            let verdict = Example::parse(text).and_then(|example| {
+            let example = Example::parse(text);
+            if let Ok(example) = &example
+                && schema.awaits(&example.tool)
+            {
+                let message =
+                    format!("the example waits for `{}`, which no MCP server offers yet", example.tool);
+                warnings.push(Problem::at(&source.place(), &source.text, start, message));
+                continue;
+            }
+            let verdict = example.and_then(|example| {
                 example.verdict(rules, schema).map(|(verdict, by)| (example.expected, verdict, by))
             });
             let wrong = match verdict {
@@ -256,7 +274,7 @@ pub(super) fn check(sources: &[Source], rules: &Rules, schema: &Schema) -> Resul
             };
             problems.push(Problem::at(&source.place(), &source.text, start, wrong));
         }
-        if held.len() + problems.len() > MOST_EXAMPLES {
+        if held.len() + warnings.len() + problems.len() > MOST_EXAMPLES {
             problems.push(Problem::of_file(
                 &source.place(),
                 format!("there are more than {MOST_EXAMPLES} examples"),
@@ -264,7 +282,7 @@ pub(super) fn check(sources: &[Source], rules: &Rules, schema: &Schema) -> Resul
             break;
         }
     }
-    if problems.is_empty() { Ok(held) } else { Err(RulesError::Rejected(problems)) }
+    if problems.is_empty() { Ok(Checked { held, warnings }) } else { Err(RulesError::Rejected(problems)) }
 }
 
 /// The example in a line, if it is one. In a file of examples every line is, but for empty ones and remarks after `#`.

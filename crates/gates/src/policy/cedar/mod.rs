@@ -78,17 +78,18 @@ impl Rules {
 
     /// The same of texts that are already there.
     pub fn compile(sources: &[Source], schema: &Schema, label_rules: LabelRules) -> Result<Self, RulesError> {
-        let read = rule::read(sources, schema, Asker::Policy)?;
+        let mut read = rule::read(sources, schema, Asker::Policy)?;
         let mut compiled: Vec<Arc<CompiledRule>> =
             read.compiled.into_iter().map(|one| Arc::new(CompiledRule::new(one))).collect();
         // Examples are about the operator's own files, whatever the switch for the shipped rules says.
         let mut rules = Self::sliced(&compiled, schema)?;
-        let examples = examples::check(sources, &rules, schema)?;
+        let checked = examples::check(sources, &rules, schema)?;
+        read.warnings.extend(checked.warnings);
         if label_rules != LabelRules::Off {
             compiled.extend(shipped(schema, label_rules)?);
             rules = Self::sliced(&compiled, schema)?;
         }
-        Ok(Self { warnings: read.warnings, examples, label_rules, ..rules })
+        Ok(Self { warnings: read.warnings, examples: checked.held, label_rules, ..rules })
     }
 
     fn sliced(compiled: &[Arc<CompiledRule>], schema: &Schema) -> Result<Self, RulesError> {

@@ -149,7 +149,8 @@ fn read_one(
         match without_awaited(policy, schema) {
             Ok(Some(policy)) => present.add(policy).map_err(|error| SchemaError::of(&error))?,
             Ok(None) => {
-                let message = format!("`{}` waits for tools that no MCP server offers yet", policy.id());
+                let id = policy.annotation("id").map_or_else(|| policy.id().to_string(), str::to_owned);
+                let message = format!("`{id}` waits for tools that no MCP server offers yet");
                 read.warnings.push(Problem::of_file(&file, message));
             }
             Err(message) => problems.push(Problem::of_file(&file, message)),

@@ -77,16 +77,22 @@ impl Schema {
         self
     }
 
-    /// Whether an action of this id is none yet, and may become one.
+    /// Whether an action of this id is none yet, and may become one: a tool of a server that is configured, or of a
+    /// namespace that none of the tools here has. The rules about a server that was removed must not keep a node from
+    /// starting.
     pub(super) fn awaits(&self, id: &str) -> bool {
+        let is_foreign = |(namespace, _): (&str, &str)| {
+            let of_it = |name: &str| name.split_once('.').is_some_and(|(own, _)| own == namespace);
+            !self.tools.keys().any(|name| of_it(name))
+        };
         !self.tools.contains_key(id)
             && !GROUPS.contains(&id)
             && !self.tools.values().any(|tool| tool.groups.iter().any(|group| group == id))
-            && self.expected.iter().any(|pattern| {
+            && (id.split_once('.').is_some_and(is_foreign) || self.expected.iter().any(|pattern| {
                 // The whole of a server's tools is a group of the namespace's name.
                 pattern.matches(id)
                     || matches!(pattern, ToolPattern::Prefix(prefix) if prefix.trim_end_matches('.') == id)
-            })
+            }))
     }
 
     /// The schema in Cedar's own notation, for people and their editors.

@@ -103,6 +103,18 @@ fn examples_are_checked_and_a_failed_one_names_its_line() {
 }
 
 #[test]
+fn rules_and_examples_about_a_server_that_is_not_there_wait() {
+    let text = "// deny: notes.add {\"text\": \"x\"}\n@id(\"no-notes\") forbid (principal, action == Action::\"notes.add\", resource);\n";
+    let rules = compile(text, LabelRules::Off).unwrap();
+    let warnings: Vec<String> = rules.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(
+        warnings[0].contains("`no-notes` waits") && warnings[1].contains("waits for `notes.add`"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn examples_are_about_the_operators_rules_whatever_the_switch_says() {
     let text = "// allow: fs.write {\"path\": \"x\"} having EXTERNAL_UNTRUSTED\n";
     for mode in [LabelRules::Off, LabelRules::Shadow, LabelRules::Enforce] {

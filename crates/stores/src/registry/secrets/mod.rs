@@ -66,6 +66,8 @@ pub enum SecretStoreError {
         "there is a secret `{name}` already (version {version}): give it a new value with `aegis secret rotate {name}`"
     )]
     Exists { name: String, version: u64 },
+    #[error("the secret `{name}` was given another value meanwhile (version {version})")]
+    Changed { name: String, version: u64 },
     #[error("there is no secret `{0}`")]
     Missing(String),
     #[error("{MOST_SECRETS} secrets are stored, which is the most: delete one")]
@@ -114,15 +116,28 @@ impl NewSecret {
     }
 }
 
+/// What a new value is written over.
+#[derive(Clone, Copy)]
+enum Over {
+    Nothing,
+    Any,
+    Version(u64),
+}
+
 impl Registry {
     /// Stores a secret under a name that has none.
     pub async fn set_secret(&self, new: NewSecret) -> Result<StoredSecret, RegistryError> {
-        self.blocking(move |inner| inner.write_secret(&new, false)).await
+        self.blocking(move |inner| inner.write_secret(&new, Over::Nothing)).await
     }
 
     /// Gives a secret another value. The one before can't be had again.
     pub async fn rotate_secret(&self, new: NewSecret) -> Result<StoredSecret, RegistryError> {
-        self.blocking(move |inner| inner.write_secret(&new, true)).await
+        self.blocking(move |inner| inner.write_secret(&new, Over::Any)).await
+    }
+
+    /// As [`Registry::rotate_secret`], if `version` is still the one that is there.
+    pub async fn replace_secret(&self, new: NewSecret, version: u64) -> Result<StoredSecret, RegistryError> {
+        self.blocking(move |inner| inner.write_secret(&new, Over::Version(version))).await
     }
 
     pub async fn secret(
@@ -196,7 +211,7 @@ impl Registry {
 }
 
 impl Inner {
-    fn write_secret(&self, new: &NewSecret, replace: bool) -> Result<StoredSecret, RegistryError> {
+    fn write_secret(&self, new: &NewSecret, over: Over) -> Result<StoredSecret, RegistryError> {
         new.check()?;
         let mut store = self.store();
         let path = store.path.clone();
@@ -211,11 +226,16 @@ impl Inner {
             )
             .optional()
             .map_err(failed)?;
-        match (current, replace) {
-            (Some(version), false) => {
+        match (current, over) {
+            (Some(version), Over::Nothing) => {
                 return Err(SecretStoreError::Exists { name: new.name.clone(), version }.into());
             }
-            (None, true) => return Err(SecretStoreError::Missing(new.name.clone()).into()),
+            (Some(version), Over::Version(read)) if version != read => {
+                return Err(SecretStoreError::Changed { name: new.name.clone(), version }.into());
+            }
+            (None, Over::Any | Over::Version(_)) => {
+                return Err(SecretStoreError::Missing(new.name.clone()).into());
+            }
             _ => {}
         }
         let (all, last): (usize, Option<u64>) = transaction

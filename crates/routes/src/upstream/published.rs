@@ -1,0 +1,124 @@
+//! What the servers offer, as the catalog shows it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, PoisonError, Weak},
+    time::Duration,
+};
+
+use aegis_core::{
+    config::{ToolPattern, upstream::specificity},
+    upstream::Standing,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{World, absentees, operations, server::Server, tool::UpstreamTool};
+use crate::catalog::{Entry, View};
+
+/// Changes that come together are published together.
+const TOGETHER: Duration = Duration::from_millis(5);
+
+impl World {
+    /// The catalog as it should be now.
+    fn view(self: &Arc<Self>) -> Option<View> {
+        let servers = self.servers();
+        if servers.is_empty() {
+            return None;
+        }
+        let claims: Vec<ToolPattern> = servers.iter().flat_map(|server| server.config.claims()).collect();
+        let mut entries: Vec<Entry> = operations::entries(self);
+        let mut withheld = HashMap::new();
+        let mut owners: HashMap<String, String> = HashMap::new();
+        for server in &servers {
+            let mut ceded = BTreeSet::new();
+            for (sound, standing) in &server.offered().sound {
+                let name = sound.spec.name.to_string();
+                if *standing != Standing::Accepted {
+                    withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
+                    continue;
+                }
+                // The most exact claim has it: `web.search` before `web.*`.
+                if let Some(owner) = closer(&servers, server, &name) {
+                    ceded.insert(format!(
+                        "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
+                    ));
+                    continue;
+                }
+                // Equal claims are refused with the configuration; what slips through keeps its first owner.
+                if let Some(owner) = owners.get(&name) {
+                    ceded.insert(format!("[`{name}` is offered by the server `{owner}` already]"));
+                    continue;
+                }
+                owners.insert(name, server.config.name.clone());
+                let tool = UpstreamTool {
+                    server: Arc::clone(server),
+                    sound: Arc::clone(sound),
+                    world: Arc::clone(self),
+                };
+                entries.push(Entry { spec: Arc::clone(&sound.spec), tool: Arc::new(tool) });
+            }
+            server.cedes(ceded);
+        }
+        let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
+        Some(self.catalog.with_others(entries, withheld, Arc::new(absentees::Claimants(servers)), &claimed))
+    }
+
+    /// Puts what the servers offer into the catalog, if that is something else than what is there.
+    pub(super) fn publish(self: &Arc<Self>) {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is put in force after the end would never leave.
+        if !self.stopping.is_cancelled() {
+            self.catalog.install(self.view());
+        }
+    }
+
+    /// At the end: the catalog holds tools that hold all this.
+    pub(super) fn unpublish(&self) {
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catalog.install(None);
+    }
+}
+
+/// Another server that claims this name more exactly.
+fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'a str> {
+    let exactness = |server: &Server| {
+        let claims = server.config.claims();
+        claims.iter().filter(|claim| claim.matches(name)).map(specificity).max()
+    };
+    let mine = exactness(own);
+    let other = servers.iter().find(|server| exactness(server) > mine)?;
+    Some(&other.config.name)
+}
+
+/// Publishes after every change, until the end.
+pub(super) async fn keep(world: Weak<World>, changed: Arc<Notify>, stopping: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = changed.notified() => {}
+            () = stopping.cancelled() => return,
+        }
+        tokio::time::sleep(TOGETHER).await;
+        let Some(here) = world.upgrade() else { return };
+        here.publish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_ceded_is_noted_when_it_changes() {
+        let server = Server::new(serde_json::from_value(json!({"name": "fix", "executable": "x"})).unwrap());
+        let lines = |server: &Server| -> Vec<String> {
+            server.logs.last(10).into_iter().map(|line| line.text).collect()
+        };
+        for ceded in [&["a"][..], &["a"], &["a", "b"], &[], &["a"]] {
+            server.cedes(ceded.iter().map(|&line| line.to_owned()).collect());
+        }
+        assert_eq!(lines(&server), ["a", "b", "a"]);
+    }
+}
