@@ -83,7 +83,7 @@ pub(super) fn ask(
     }
     let (verifier, state) = (random()?, random()?);
     let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
-    let mut url = endpoint(&issuer.authorization_endpoint)?;
+    let mut url = page(issuer)?;
     url.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &client.client_id)
@@ -96,6 +96,16 @@ pub(super) fn ask(
         url.query_pairs_mut().append_pair("scope", &scopes.join(" "));
     }
     Ok(Question { page: url, state, verifier })
+}
+
+/// Where a person signs in. Whoever calls themselves an issuer could name another's page there, and take the code that
+/// comes back from it to their own token endpoint.
+fn page(issuer: &Issuer) -> Result<Url, SignInError> {
+    let page = endpoint(&issuer.authorization_endpoint)?;
+    if Url::parse(&issuer.issuer).is_ok_and(|own| own.host() == page.host()) {
+        return Ok(page);
+    }
+    Err(SignInError::ForeignPage { issuer: issuer.issuer.as_str().into(), page: page.as_str().into() })
 }
 
 /// Takes the code that somebody came back with to the token endpoint.
@@ -239,6 +249,20 @@ mod tests {
             ("http://127.0.0.1:9/callback?state=s", false),
         ] {
             assert!(taken(back, announces).is_err(), "{back}");
+        }
+    }
+    #[test]
+    fn nobody_is_sent_to_the_page_of_another() {
+        assert_eq!(page(&issuer(false)).unwrap().as_str(), "https://as/a");
+        for elsewhere in [
+            "https://other/a",
+            "https://as.other/a",
+            "https://as@other/a",
+            "https://other@as/a",
+            "http://as/a",
+        ] {
+            let issuer = Issuer { authorization_endpoint: elsewhere.into(), ..issuer(false) };
+            assert!(page(&issuer).is_err(), "{elsewhere}");
         }
     }
 }

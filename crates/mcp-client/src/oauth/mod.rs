@@ -76,8 +76,10 @@ pub enum SignInError {
     Unregistered,
     #[error("the authorisation server does not support PKCE with S256")]
     NoProofKey,
-    #[error("`{0}` can't be used: it must be https, or on this machine")]
+    #[error("`{0}` can't be used: it must be https, or on this machine, without a name or password in it")]
     Endpoint(Arc<str>),
+    #[error("the authorisation server `{issuer}` sends people to a page of somebody else: `{page}`")]
+    ForeignPage { issuer: Arc<str>, page: Arc<str> },
     #[error("what `{at}` answered can't be read: {reason}")]
     Unreadable { at: Arc<str>, reason: Arc<str> },
     #[error("{deed} was refused with HTTP status {status}: {reason}")]
@@ -274,7 +276,9 @@ fn endpoint(text: &str) -> Result<Url, SignInError> {
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     };
-    let safe = url.scheme() == "https" || (url.scheme() == "http" && local);
+    // `https://accounts.example@evil.example` looks like somebody else's.
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    let safe = is_plain && (url.scheme() == "https" || (url.scheme() == "http" && local));
     if safe { Ok(url) } else { Err(refused()) }
 }
 

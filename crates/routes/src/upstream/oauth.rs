@@ -1,5 +1,5 @@
 //! Access tokens for HTTP servers: client credentials (RFC 6749 §4.4), token exchange (RFC 8693), and those of a person
-//! who signed in (RFC 6749 §4.1), which [`super::signed_in`] keeps and renews.
+//! who signed in (RFC 6749 §4.1), which `signed_in` keeps and renews.
 //!
 //! A token is kept until shortly before it runs out, and however many calls need one at a time, one request is made
 //! for it. What a caller presented to the node has no way into any of this: for a caller stands a token that the node
