@@ -3,12 +3,9 @@
 
 mod common;
 
-use std::{
-    io::Write,
-    process::{Command, Output, Stdio},
-};
+use std::process::Output;
 
-use common::{AEGIS, TestNode, cli, text, wait_until, write_config};
+use common::{TestNode, cli, text, wait_until, write_config};
 use serde_json::{Value, json};
 
 const ODD: &str = "  security_contexts:\n    - name: mine\n      capabilities:\n        \
@@ -197,18 +194,7 @@ fn what_stands_in_the_way_comes_with_what_to_do() {
 #[test]
 fn a_secret_that_can_not_be_hidden_is_warned_of() {
     let node = TestNode::start();
-    let set = |name: &str, value: &str| {
-        let mut child = Command::new(AEGIS)
-            .args(["secret", "set", name, "--data"])
-            .arg(node.data())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(value.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    };
+    let set = |name: &str, value: &str| node.feed(&["secret", "set", name], value);
     let short = set("short", "abc");
     assert!(short.status.success() && text(&short.stderr).contains("too few"), "{}", told(&short));
     let long = set("long", "abcdef");

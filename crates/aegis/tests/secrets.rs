@@ -4,13 +4,9 @@
 
 mod common;
 
-use std::{
-    io::Write,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+use std::{path::Path, process::Output};
 
-use common::{AEGIS, TestNode, text, wait_until};
+use common::{TestNode, text, wait_until};
 use serde_json::{Value, json};
 
 const LEAKY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/upstream/leaky.py");
@@ -18,19 +14,8 @@ const LEAKY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/upstrea
 const VALUE: &str = "zq7-Unmistakable/Secret+9f3a";
 const NEXT: &str = "Another-Unmistakable-Value-41c07e";
 
-/// A command that is given a value on standard input.
 fn feed(node: &TestNode, arguments: &[&str], value: &str) -> Output {
-    let mut child = Command::new(AEGIS)
-        .args(arguments)
-        .env("AEGIS_DATA", node.data())
-        .env_remove("AEGIS_TOKEN")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(value.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = node.feed(arguments, value);
     assert!(output.status.success(), "{}", text(&output.stderr));
     output
 }

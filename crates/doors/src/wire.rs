@@ -1,4 +1,4 @@
-//! Violations in the words of HTTP.
+//! Bodies and violations in the words of HTTP.
 
 use aegis_core::{Violation, ViolationKind};
 use axum::{
@@ -8,7 +8,14 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
+
+/// A request's body as JSON.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Violation> {
+    serde_json::from_slice(body)
+        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))
+}
 
 /// The status and body that belong to a violation. Never a 200 with an `error` in it.
 pub(crate) fn refusal(violation: &Violation) -> Response {

@@ -44,6 +44,21 @@ impl TestNode {
         Self::try_on(dir).unwrap_or_else(|log| panic!("the node did not start: {log}"))
     }
 
+    /// A command on this node that is given a value on standard input.
+    pub(crate) fn feed(&self, arguments: &[&str], value: &str) -> Output {
+        let mut child = Command::new(AEGIS)
+            .args(arguments)
+            .env("AEGIS_DATA", self.data())
+            .env_remove("AEGIS_TOKEN")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(value.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
     pub(crate) fn try_on(dir: Arc<TempDir>) -> Result<Self, String> {
         let mut command = Command::new(AEGIS);
         command.args(["up", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(data(dir.path()));

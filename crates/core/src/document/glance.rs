@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use regex::RegexBuilder;
 use serde_json::{Map, Value};
 
-use super::lookup::Schemas;
+use super::lookup::{Schemas, is_of, is_within};
 
 /// Steps of one walk, and how deep it goes. A schema that leads in circles ends here.
 const STEPS: usize = 200_000;
@@ -84,9 +84,9 @@ impl<'s> Glance<'s> {
                 self.value(target, value)
             }
             "type" => match bound {
-                Value::String(wanted) => Some(is(wanted, value)),
+                Value::String(wanted) => Some(is_of(wanted, value)),
                 Value::Array(types) => {
-                    Some(types.iter().filter_map(Value::as_str).any(|wanted| is(wanted, value)))
+                    Some(types.iter().filter_map(Value::as_str).any(|wanted| is_of(wanted, value)))
                 }
                 _ => None,
             },
@@ -169,21 +169,6 @@ impl<'s> Glance<'s> {
     }
 }
 
-fn is(wanted: &str, value: &Value) -> bool {
-    match value {
-        Value::Null => wanted == "null",
-        Value::Bool(_) => wanted == "boolean",
-        Value::String(_) => wanted == "string",
-        Value::Array(_) => wanted == "array",
-        Value::Object(_) => wanted == "object",
-        Value::Number(number) => {
-            let whole =
-                number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|n| n.fract() == 0.0);
-            wanted == "number" || (wanted == "integer" && whole)
-        }
-    }
-}
-
 /// Numbers of different spellings may be equal; only the others are plain.
 fn equal(one: &Value, other: &Value) -> Option<bool> {
     match (one, other) {
@@ -214,12 +199,7 @@ fn within(keyword: &str, bound: &Value, value: &Value) -> Option<bool> {
     if size.abs() >= EXACT || bound.abs() >= EXACT {
         return None;
     }
-    Some(match keyword {
-        "minimum" | "minLength" | "minItems" | "minProperties" => size >= bound,
-        "maximum" | "maxLength" | "maxItems" | "maxProperties" => size <= bound,
-        "exclusiveMinimum" => size > bound,
-        _ => size < bound,
-    })
+    Some(is_within(keyword, size, bound))
 }
 
 fn count(number: usize) -> Option<f64> {

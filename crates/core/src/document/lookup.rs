@@ -99,17 +99,23 @@ pub(super) fn accepts(wanted: &str, node: &Node) -> bool {
     match &node.content {
         Content::Sequence(_) => wanted == "array",
         Content::Mapping(_) => wanted == "object",
-        Content::Scalar { value, .. } => match value {
-            Value::Null => wanted == "null",
-            Value::Bool(_) => wanted == "boolean",
-            Value::String(_) => wanted == "string",
-            Value::Number(number) => {
-                let whole =
-                    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|n| n.fract() == 0.0);
-                wanted == "number" || (wanted == "integer" && whole)
-            }
-            Value::Array(_) | Value::Object(_) => false,
-        },
+        Content::Scalar { value, .. } => is_of(wanted, value),
+    }
+}
+
+/// Whether a value is of a type that schemas know.
+pub(super) fn is_of(wanted: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => wanted == "null",
+        Value::Bool(_) => wanted == "boolean",
+        Value::String(_) => wanted == "string",
+        Value::Array(_) => wanted == "array",
+        Value::Object(_) => wanted == "object",
+        Value::Number(number) => {
+            let whole =
+                number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|n| n.fract() == 0.0);
+            wanted == "number" || (wanted == "integer" && whole)
+        }
     }
 }
 
@@ -138,6 +144,11 @@ pub(super) fn plainly_fits(keyword: &str, bound: Option<&Value>, node: &Node) ->
         _ => return false,
     };
     let (Some(size), Some(bound)) = (size, bound.as_f64()) else { return false };
+    is_within(keyword, size, bound)
+}
+
+/// Whether a size keeps a bound; `false` of keywords that are about something else.
+pub(super) fn is_within(keyword: &str, size: f64, bound: f64) -> bool {
     match keyword {
         "minimum" | "minLength" | "minItems" | "minProperties" => size >= bound,
         "maximum" | "maxLength" | "maxItems" | "maxProperties" => size <= bound,

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 const MOST_LABELS: usize = 32;
@@ -78,8 +79,7 @@ pub(super) async fn explain_call(
     body: Bytes,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let wanted: Wanted = serde_json::from_slice(&body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let wanted: Wanted = wire::read(&body)?;
     let labels = labels(&wanted.having)?;
     let caller = caller(&doors, &operator, &wanted)?;
     let call = Call::new(wanted.tool, wanted.arguments);

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 const MOST_LISTED: usize = 1000;
@@ -50,8 +51,7 @@ pub(super) async fn create(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let wanted: Wanted = serde_json::from_slice(&body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let wanted: Wanted = wire::read(&body)?;
     let (token, secret) = make(&doors, &operator, wanted).await?;
     let mut answer = json!(token);
     answer["token"] = secret.expose().into();

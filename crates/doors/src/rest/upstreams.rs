@@ -15,13 +15,14 @@ use axum::{
     extract::{Path, Query, State},
     http::{HeaderMap, StatusCode},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::described;
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 const MOST_LINES: usize = 10_000;
@@ -227,7 +228,7 @@ pub(super) async fn sign_in(
     body: Bytes,
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
-    let wish: SignInWish = said(&body)?;
+    let wish: SignInWish = wire::read(&body)?;
     Ok(Json(json!(doors.servers.begin_sign_in(&name, &wish).await?)))
 }
 
@@ -246,13 +247,8 @@ pub(super) async fn signed_in(
     body: Bytes,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let CameBack { back } = said(&body)?;
+    let CameBack { back } = wire::read(&body)?;
     Ok(Json(row(&doors.servers.finish_sign_in(&name, &Secret::new(back), &operator).await?)))
-}
-
-fn said<T: DeserializeOwned>(body: &[u8]) -> Result<T, Violation> {
-    serde_json::from_slice(body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))
 }
 
 pub(super) async fn test(
@@ -323,12 +319,8 @@ async fn decide(
     accept: bool,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(doors, headers).await?;
-    let wanted: Wanted = if body.iter().all(u8::is_ascii_whitespace) {
-        Wanted::default()
-    } else {
-        serde_json::from_slice(body)
-            .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?
-    };
+    let wanted: Wanted =
+        if body.iter().all(u8::is_ascii_whitespace) { Wanted::default() } else { wire::read(body)? };
     let tools = wanted.tools.into_iter().map(|wanted| (wanted.tool, wanted.digest)).collect();
     let decided = doors.servers.decide(name, tools, accept, &operator).await?;
     let told: Vec<Value> = decided

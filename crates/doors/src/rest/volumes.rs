@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 const DEFAULT_SECONDS: u64 = 3600;
@@ -94,8 +95,7 @@ pub(super) async fn export(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let wanted: Wanted = serde_json::from_slice(&body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let wanted: Wanted = wire::read(&body)?;
     let wanted = WantedExport {
         context: wanted.context.as_str().into(),
         tenant: tenant_named(wanted.tenant.as_deref(), &operator.tenant)?,

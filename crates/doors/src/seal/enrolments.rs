@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 #[derive(Debug, Deserialize)]
@@ -51,8 +52,7 @@ pub(super) async fn create(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let wanted: Wanted = serde_json::from_slice(&body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let wanted: Wanted = wire::read(&body)?;
     let (enrolment, workload) = make(&doors, &operator, wanted).await?;
     let mut answer = json!(enrolment);
     answer["workload_id"] = workload.expose().into();

@@ -22,6 +22,7 @@ use super::note;
 use crate::{
     Doors,
     guard::{self, Refused},
+    wire,
 };
 
 const MOST_LISTED: usize = 1000;
@@ -72,8 +73,7 @@ pub(super) async fn provision(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    let wanted: Foreign = serde_json::from_slice(&body)
-        .map_err(|error| Violation::new(ViolationKind::MalformedRequest, error.to_string()))?;
+    let wanted: Foreign = wire::read(&body)?;
     let new = Provision {
         token: Secret::new(wanted.security_token),
         public_key: wanted.public_key,
