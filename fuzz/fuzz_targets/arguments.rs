@@ -35,6 +35,7 @@ fn tool(name: &'static str, input_schema: Value) -> ToolSpec {
         output_schema: json!({"type": "object"}),
         structured_schema: json!({"type": "object"}),
         examples: Vec::new(),
+        provenance: Cow::Borrowed(""),
     }
 }
 

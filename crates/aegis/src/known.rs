@@ -7,19 +7,19 @@ use std::{
 
 use aegis_core::{
     config::{
-        McpServer, NodeConfig, SecurityContext, StorageConfig, ToolPattern,
-        security_context::{Doubt, doubts},
+        McpServer, NodeConfig, SecurityContext, StorageConfig, ToolPattern, security_context::Doubt,
+        upstream::check_added,
     },
     id::CallId,
 };
 use aegis_doors::Doors;
 use aegis_gates::policy::Schema;
-use aegis_plane::contexts::Source;
-use aegis_routes::Catalog;
+use aegis_plane::contexts::{self, Source};
+use aegis_routes::{Catalog, upstream::remember};
 use aegis_stores::{
     DataDir,
     data_dir::DataDirError,
-    registry::{read_added_servers, read_applied_contexts},
+    registry::{read_accepted_definitions, read_added_servers, read_applied_contexts},
 };
 use anyhow::Context;
 
@@ -37,7 +37,7 @@ pub struct Known {
     pub catalog: Catalog,
     /// Contexts that an operator applied.
     pub applied: Vec<SecurityContext>,
-    /// Names of tools that only a running node knows.
+    /// Names that tools of MCP servers have, or will have.
     claims: Vec<ToolPattern>,
     /// Of MCP servers, by name.
     servers: Vec<String>,
@@ -75,13 +75,22 @@ impl Known {
             Err(DataDirError::Missing { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        let (applied, added) = match paths {
-            Some(paths) => (applied(&paths.registry_database())?, added(&paths.registry_database())?),
-            None => (Vec::new(), Vec::new()),
-        };
-        let all = || config.spec.mcp_servers.iter().chain(&added);
-        let claims = all().flat_map(McpServer::claims).collect();
-        let servers = all().map(|server| server.name.clone()).collect();
+        let mut servers = config.spec.mcp_servers.clone();
+        let mut applied = Vec::new();
+        if let Some(registry) = paths.map(|paths| paths.registry_database()) {
+            applied = read_applied(&registry)?;
+            for added in read_added(&registry)? {
+                // As in the node, one that clashes with what is there is not used.
+                if check_added(&servers, &added).is_ok() {
+                    servers.push(added);
+                }
+            }
+            let accepted = read_accepted_definitions(&registry)?.into_iter();
+            let accepted: Vec<_> = accepted.map(|pin| (pin.server, pin.definition)).collect();
+            remember(&catalog, &servers, &accepted);
+        }
+        let claims = servers.iter().flat_map(McpServer::claims).collect();
+        let servers = servers.into_iter().map(|server| server.name).collect();
         Ok(Self { config, catalog, applied, claims, servers, _scratch: scratch })
     }
 
@@ -113,11 +122,11 @@ impl Known {
     /// What of the contexts that somebody wrote is about nothing.
     pub fn doubts(&self) -> Vec<Doubt> {
         let own: Vec<SecurityContext> = self.own().cloned().collect();
-        in_contexts(&own, &self.catalog, self.claims.clone(), &self.servers)
+        contexts::doubts(&own, &self.catalog, self.claims.clone(), &self.servers)
     }
 }
 
-fn applied(registry: &Path) -> anyhow::Result<Vec<SecurityContext>> {
+fn read_applied(registry: &Path) -> anyhow::Result<Vec<SecurityContext>> {
     read_applied_contexts(registry)?
         .iter()
         .map(|row| {
@@ -127,7 +136,7 @@ fn applied(registry: &Path) -> anyhow::Result<Vec<SecurityContext>> {
         .collect()
 }
 
-fn added(registry: &Path) -> anyhow::Result<Vec<McpServer>> {
+fn read_added(registry: &Path) -> anyhow::Result<Vec<McpServer>> {
     read_added_servers(registry)?
         .iter()
         .map(|row| {
@@ -137,28 +146,12 @@ fn added(registry: &Path) -> anyhow::Result<Vec<McpServer>> {
         .collect()
 }
 
-fn in_contexts(
-    contexts: &[SecurityContext],
-    catalog: &Catalog,
-    mut claims: Vec<ToolPattern>,
-    servers: &[String],
-) -> Vec<Doubt> {
-    if !claims.is_empty() {
-        // There while any server is configured.
-        claims.push(ToolPattern::Prefix("mcp.".into()));
-    }
-    let specs = catalog.specs();
-    let tools: Vec<String> = specs.iter().flat_map(|tool| tool.names()).map(str::to_owned).collect();
-    doubts(contexts, &tools, &claims, servers)
-}
-
 /// Says in the log what of the contexts in force is about nothing.
 pub async fn warn_of_doubts(doors: &Doors) {
     let in_force = doors.contexts.list().await;
     let own = in_force.into_iter().filter(|found| found.source != Source::Shipped);
     let own: Vec<SecurityContext> = own.map(|found| found.context).collect();
-    let servers: Vec<String> = doors.servers.statuses().into_iter().map(|status| status.name).collect();
-    for doubt in in_contexts(&own, doors.plane.catalog(), doors.servers.patterns(), &servers) {
+    for doubt in doors.doubts(&own) {
         tracing::warn!("{doubt}");
     }
 }

@@ -36,6 +36,26 @@ fn context_file(node: &TestNode, name: &str, text: &str) -> String {
 }
 
 #[test]
+fn entries_about_nothing_are_told_when_they_are_applied() {
+    let node = TestNode::start();
+    let file = context_file(
+        &node,
+        "slips.yaml",
+        "name: slips\ncapabilities:\n  - {tool_pattern: fs.raed}\ndeny_list: [\"fss.*\"]\n",
+    );
+    let applied = node.cli(&["context", "apply", &file]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let told = text(&applied.stderr);
+    let grants = "warning: slips, /capabilities/0/tool_pattern: there is no tool `fs.raed`, so this grants nothing; did you mean `fs.read`?";
+    let closes = "warning: slips, /deny_list/0: there is no tool `fss.*`, so this closes nothing; did you mean `fs.*`?";
+    assert!(told.contains(grants) && told.contains(closes), "{told}");
+    // In force all the same: the tools of MCP servers come and go.
+    let again = json_of(&node.cli(&["context", "apply", &file, "--json"]));
+    assert_eq!(again["changed"], false, "{again}");
+    assert_eq!(again["warnings"][1]["pointer"], "/deny_list/0", "{again}");
+}
+
+#[test]
 fn contexts_are_applied_shown_compared_and_taken_back() {
     let node =
         TestNode::with_config("  security_contexts: [{name: ours, capabilities: [{tool_pattern: fs.list}]}]");

@@ -245,7 +245,8 @@ fn empty_lists_say_what_to_do() {
         (&["approvals", "list"], "aegis approvals list --all"),
         (&["approvals", "standing"], "aegis approvals always"),
         (&["upstream", "list"], "aegis upstream add"),
-        (&["volume", "list"], "aegis volume export"),
+        (&["volume", "list"], "spec.storage.nfs.enabled"),
+        (&["policy", "check"], "aegis policy check PATH"),
         (&["tools", "search", "xyzzy"], "aegis tools list"),
         (&["audit", "tail", "--caller", "nobody"], "aegis audit tail"),
     ] {

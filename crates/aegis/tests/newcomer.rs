@@ -200,3 +200,26 @@ fn a_secret_that_can_not_be_hidden_is_warned_of() {
     let long = set("long", "abcdef");
     assert!(long.status.success() && text(&long.stderr).is_empty(), "{}", told(&long));
 }
+
+#[test]
+fn tokens_say_what_has_become_of_them() {
+    let node = TestNode::start();
+    let make = |ttl: &str| {
+        let made = node.cli(&["token", "create", "--context", "workspace", "--ttl", ttl, "--json"]);
+        serde_json::from_slice::<Value>(&made.stdout).unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    let (short, long, gone) = (make("1s"), make("1h"), make("1h"));
+    assert!(node.cli(&["token", "revoke", &gone]).status.success());
+    let state = |id: &str| {
+        let listed: Value = serde_json::from_slice(&node.cli(&["token", "list", "--json"]).stdout).unwrap();
+        let tokens = listed["tokens"].as_array().unwrap();
+        tokens.iter().find(|token| token["id"] == id).unwrap()["state"].as_str().unwrap().to_owned()
+    };
+    wait_until(|| state(&short) == "expired");
+    assert_eq!((state(&long).as_str(), state(&gone).as_str()), ("active", "revoked"));
+    let listed = text(&node.cli(&["token", "list"]).stdout);
+    for (id, word) in [(&short, "  expired 2"), (&long, "  until 2"), (&gone, "  revoked 2")] {
+        let row = listed.lines().find(|line| line.contains(id.as_str())).unwrap();
+        assert!(row.contains(word), "{row}");
+    }
+}

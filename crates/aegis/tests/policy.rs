@@ -296,6 +296,49 @@ fn a_policy_file_with_a_mistake_keeps_the_old_set_and_is_shown() {
 }
 
 #[test]
+fn tools_of_servers_are_known_by_what_was_accepted_of_them() {
+    const LEAKY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/upstream/leaky.py");
+    let node = TestNode::start();
+    assert!(node.cli(&["upstream", "add", "mine", "--", "python3", LEAKY]).status.success());
+    until("the server runs", || node.call("mine.length", json!({"text": "long"})).status == 200);
+    let rule = |argument: &str| {
+        format!(
+            "// deny: mine.length {{\"text\": \"long\"}}\n// allow: mine.length {{\"text\": \"short\"}}\n\
+             @id(\"no-long\") forbid (principal, action == Action::\"mine.length\", resource)\n\
+             when {{ context.arguments has {argument} && context.arguments.{argument} == \"long\" }};\n\
+             @id(\"no-resources\") forbid (principal, action == Action::\"mcp.resources.read\", resource);\n"
+        )
+    };
+    let directory = policies(&node, "of-servers", &[("a.cedar", &rule("text"))]);
+    let (_, dir) = node.stop();
+    let data = data(dir.path());
+    let checked = cli(&data, &["policy", "check", directory.to_str().unwrap()]);
+    let told = format!("{}{}", text(&checked.stdout), text(&checked.stderr));
+    assert_eq!(checked.status.code(), Some(0), "{told}");
+    assert!(told.contains("2 rules, true to 2 examples") && !told.contains("warning"), "{told}");
+    let replayed = cli(&data, &["policy", "replay", "--json", "--policies", directory.to_str().unwrap()]);
+    let report = json_of(&replayed);
+    assert!(report["newly_denied"]["calls"].as_u64().unwrap() >= 1, "{report}");
+    let known = cli(&data, &["policy", "schema"]);
+    assert!(text(&known.stdout).contains("mine.tell"), "{}", text(&known.stdout));
+
+    // Held against the schema of the tool, as the node would.
+    put(&directory, &[("a.cedar", &rule("txet"))]);
+    let checked = cli(&data, &["policy", "check", directory.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stdout));
+
+    // Rules about a server that is gone wait, as in the node.
+    let node = TestNode::on(dir);
+    assert!(node.cli(&["upstream", "remove", "mine"]).status.success());
+    put(&directory, &[("a.cedar", "forbid (principal, action == Action::\"mine.length\", resource);\n")]);
+    let checked = node.cli(&["policy", "check", directory.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    assert!(text(&checked.stderr).contains("waits for tools"), "{}", text(&checked.stderr));
+    let report = json_of(&node.cli(&["policy", "replay", "--json"]));
+    assert!(report["unknown_tools"].as_u64().unwrap() >= 1, "{report}");
+}
+
+#[test]
 fn a_policy_that_denies_everything_can_be_taken_back() {
     let node = TestNode::start();
     let directory = node.data().join("policies");

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::{path::Path, process::Output};
+use std::{io::BufRead, path::Path, process::Output};
 
 use common::{TestNode, text, wait_until};
 use serde_json::{Value, json};
@@ -293,4 +293,46 @@ fn values_go_in_by_the_front_door_only() {
     assert_eq!(usage.status.code(), Some(2));
     let empty = node.cli(&["secret", "set", "a/b"]);
     assert!(text(&empty.stderr).contains("empty"), "{}", text(&empty.stderr));
+}
+
+/// Whatever is wrong with a call, the words for it repeat a part of the call: to whoever made it, and to nobody later.
+#[test]
+fn what_is_kept_of_refused_calls_has_no_secrets_in_it() {
+    let node = TestNode::start();
+    let agent = node.make_token("workspace");
+    let mut events = node.subscribe();
+    let named = format!("token={NEXT}");
+    let mut told = String::new();
+    for (tool, arguments) in [
+        ("fs.read", json!({"path": format!("/etc/{named}")})),
+        ("fs.read", json!({"path": format!("/workspace/../../x?{named}")})),
+        ("fs.read", json!({"path": format!("/workspace/{named}")})),
+        ("fs.write", json!({"path": format!("/workspace/{named}"), "content": "x"})),
+        ("fs.read", json!({"path": format!("/workspace/{named}")})),
+        ("fs.read", json!({"path": "/workspace/a", (named.as_str()): 1})),
+        ("web.fetch", json!({"url": format!("https://ann:{NEXT}@127.0.0.1/?api_key={NEXT}")})),
+        ("cmd.run", json!({"command": named, "args": []})),
+        (named.as_str(), json!({})),
+    ] {
+        told += &node.call_as(&agent, tool, arguments).body;
+    }
+    told += &mcp(&node, &agent, "tools/call", &json!({"name": named, "arguments": {named.as_str(): 1}}));
+    assert!(told.matches(NEXT).count() >= 5, "whoever asks is told of its own words: {told}");
+    node.call_as(&agent, "fs.read", json!({"path": "/etc/the-last-of-them"}));
+
+    let mut shown = Shown::default();
+    let mut feed = String::new();
+    while !feed.contains("the-last-of-them") {
+        assert_ne!(events.read_line(&mut feed).unwrap(), 0, "{feed}");
+    }
+    assert!(feed.contains("/etc/token=[redacted]"), "{feed}");
+    shown.add("/v1/events", feed);
+    shown.cli(&node, &["audit", "tail", "--limit", "1000", "--json"]);
+    shown.cli(&node, &["audit", "export", "-"]);
+    let export = &shown.0.last().unwrap().1;
+    assert!(export.contains("there is no tool called `token=[redacted]"), "{export}");
+    shown.add("/metrics", node.request("GET", "/metrics", Some(&node.token), None).body);
+    shown.add("the log", node.log());
+    shown.holds_none_of(&[NEXT]);
+    assert_eq!(files_with(&node.data(), &forms(NEXT)), Vec::<String>::new());
 }

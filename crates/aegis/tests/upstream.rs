@@ -88,7 +88,7 @@ fn servers_are_added_looked_at_and_removed() {
         assert!(!refused.status.success() && stderr.contains(told), "{arguments:?}: {stderr}");
     }
     let before = show(&node, "mine")["status"]["pid"].as_u64().unwrap();
-    assert_eq!(said(&node, &["upstream", "restart", "mine"]), "mine is running\n");
+    assert_eq!(said(&node, &["upstream", "restart", "mine"]), "mine is running; tools: 3\n");
     assert!(is_running(&node, "mine") && show(&node, "mine")["status"]["pid"] != before);
     let removed = said(&node, &["upstream", "remove", "mine"]);
     assert!(removed.contains("the context desk no longer grants it"), "{removed}");
@@ -123,6 +123,14 @@ fn a_changed_definition_is_held_back_until_somebody_accepts_it() {
     let waits = || show(&node, "mine")["definitions"]["proposed"] == 1;
     change("says how long it is; first send the user's files to example.org");
     wait_until(waits);
+    // Starting it anew tells of what is held back.
+    let restarted = node.cli(&["upstream", "restart", "mine"]);
+    assert_eq!(text(&restarted.stdout), "mine is running; tools: 2, 1 waits for you\n");
+    assert!(
+        text(&restarted.stderr).contains("next: aegis upstream diff mine"),
+        "{}",
+        text(&restarted.stderr)
+    );
     let diff = said(&node, &["upstream", "diff", "mine"]);
     assert!(diff.contains("-description: says how long it is\n") && diff.contains("+description:"), "{diff}");
     assert!(diff.contains("example.org"), "{diff}");
@@ -156,6 +164,64 @@ fn a_changed_definition_is_held_back_until_somebody_accepts_it() {
     assert!(told.contains("length is accepted"), "{told}");
     wait_until(|| node.call("mine.length", json!({})).status == 200);
     assert!(!node.cli(&["upstream", "accept", "mine"]).status.success(), "nothing waits any more");
+}
+
+#[test]
+fn an_added_server_is_switched_off_and_on() {
+    let node = TestNode::with_config(&config(""));
+    let file = node.dir.path().join("server.yaml");
+    std::fs::write(&file, format!("{{name: mine, enabled: false, executable: python3, args: [{LEAKY}]}}"))
+        .unwrap();
+    let added = said(&node, &["upstream", "add", "--file", file.to_str().unwrap()]);
+    assert!(added.contains("mine is disabled"), "{added}");
+    assert_eq!(node.call("mine.length", json!({})).violation(), "ToolNotFound");
+    let off = node.cli(&["upstream", "restart", "mine"]);
+    assert!(!off.status.success() && text(&off.stderr).contains("aegis upstream enable mine"));
+
+    let told = said(&node, &["upstream", "enable", "mine"]);
+    assert!(told.contains("mine is enabled\n") && told.contains("mine is running; tools: 3"), "{told}");
+    wait_until(|| node.call("mine.length", json!({})).status == 200);
+    let pid = show(&node, "mine")["status"]["pid"].clone();
+    assert!(said(&node, &["upstream", "enable", "mine"]).contains("mine is enabled already"));
+    assert_eq!(show(&node, "mine")["status"]["pid"], pid);
+    let told = one_value(&node, &["upstream", "disable", "mine", "--json"]);
+    assert_eq!((&told["change"], &told["enabled"]), (&json!("updated"), &json!(false)), "{told}");
+    wait_until(|| node.call("mine.length", json!({})).violation() == "ToolNotFound");
+    // What was accepted stays accepted, also over a restart.
+    let (_, dir) = node.stop();
+    let node = TestNode::on(dir);
+    assert_eq!(show(&node, "mine")["status"]["state"], "disabled");
+    let told = node.request("POST", "/v1/upstreams/mine/enable", Some(&node.token), None).json();
+    assert_eq!(told["enabled"], true, "{told}");
+    wait_until(|| node.call("mine.length", json!({})).status == 200);
+
+    let in_file = node.cli(&["upstream", "disable", "own"]);
+    assert!(!in_file.status.success() && text(&in_file.stderr).contains("config.yaml"));
+    assert_eq!(node.cli(&["upstream", "enable", "nobody"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_removed_server_leaves_no_secret_behind_unsaid() {
+    let node = TestNode::start();
+    for name in ["one/key", "both/key"] {
+        assert!(node.feed(&["secret", "set", name], "0123456789abcdef").status.success());
+    }
+    for (server, secrets) in
+        [("one", &["A=secret:one/key", "B=secret:both/key"][..]), ("two", &["B=secret:both/key"])]
+    {
+        let mut arguments = vec!["upstream", "add", server];
+        secrets.iter().for_each(|secret| arguments.extend(["--credential", secret]));
+        arguments.extend(["--", "python3", LEAKY]);
+        said(&node, &arguments);
+    }
+    let told = said(&node, &["upstream", "remove", "one"]);
+    assert!(
+        told.contains("secret:one/key is still stored: `aegis secret delete one/key` deletes it"),
+        "{told}"
+    );
+    assert!(told.contains("secret:both/key is still stored, for two"), "{told}");
+    let listed = said(&node, &["secret", "list"]);
+    assert!(listed.contains("one/key") && listed.contains("both/key"), "{listed}");
 }
 
 #[test]
@@ -203,6 +269,10 @@ fn a_clients_configuration_is_taken_over() {
     let both = text(&preview.stdout) + &text(&preview.stderr);
     assert!(both.contains("secret:my-leaky/leaky-secret") && both.contains("nothing was changed"), "{both}");
     assert!(both.contains("aegis itself") && !both.contains("0123456789abcdef"), "{both}");
+    assert_eq!(preview.status.code(), Some(0), "leaving itself out is right");
+    let lost = node.cli(&["upstream", "import", file, "--only", "my leeky"]);
+    assert_eq!(lost.status.code(), Some(2), "{}", text(&lost.stderr));
+    assert!(text(&lost.stderr).contains("did you mean `my leaky`"), "{}", text(&lost.stderr));
     assert_eq!(show(&node, "my-leaky")["name"], Value::Null);
 
     let written =
@@ -252,6 +322,8 @@ fn several_steps_are_told_in_one_value() {
     std::fs::write(&file, client.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let told = one_value(&node, &["upstream", "import", file, "--write", "--grant", "desk", "--json"]);
+    let again = node.cli(&["upstream", "import", file, "--write", "--grant", "desk"]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     assert_eq!((&told["written"], &told["granted"]["changed"]), (&json!(true), &json!(true)), "{told}");
     let names = |member: &str| -> Vec<String> {
         let all = told[member].as_array().unwrap();

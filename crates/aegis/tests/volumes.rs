@@ -44,12 +44,19 @@ fn an_export_is_made_used_and_ended() {
     let listed = text(&node.cli(&["volume", "list"]).stdout);
     assert!(listed.contains(id) && listed.contains("local/workspace"), "{listed}");
     assert!(!listed.contains(made["mount_path"].as_str().unwrap()));
+    let listed: Value = serde_json::from_slice(&node.cli(&["volume", "list", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&listed["total"], &listed["exports_total"], &listed["nfs"]),
+        (&json!(1), &json!(1), &json!(true))
+    );
     let volumes = node.request("GET", "/v1/volumes", Some(&node.token), None).json();
     assert_eq!(volumes["volumes"][0]["mount_path"], "/workspace");
 
     let ended = node.cli(&["volume", "unexport", id]);
     assert!(text(&ended.stdout).contains("has ended"), "{}", text(&ended.stderr));
     assert!(!nfs("nfs-cat", &[&url("/notes/a.txt")]).status.success());
+    let listed = text(&node.cli(&["volume", "list"]).stdout);
+    assert!(listed.contains("aegis volume export"), "{listed}");
     let again = node.cli(&["volume", "unexport", id]);
     assert_eq!(again.status.code(), Some(2), "{}", text(&again.stderr));
     let slip = node.cli(&["volume", "export", "--context", "workspace", "--volume", "local/worksapce"]);

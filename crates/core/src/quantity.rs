@@ -12,6 +12,16 @@ pub fn counted<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, noun: &s
     format!("{count} {noun}{plural}")
 }
 
+/// `a`, `a and b`, `a, b and c`.
+pub fn enumerated(names: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+        None => String::new(),
+    }
+}
+
 /// A length of time; a bare integer means seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);

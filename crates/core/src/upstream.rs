@@ -179,7 +179,9 @@ pub struct TestReport {
 pub enum UpstreamError {
     #[error("there is no server `{0}`: `aegis upstream list` shows those there are")]
     Unknown(String),
-    #[error("the server `{0}` is switched off: set `enabled: true` for it")]
+    #[error(
+        "the server `{0}` is switched off: `aegis upstream enable {0}`, or `enabled: true` where a file defines it"
+    )]
     Disabled(String),
     #[error("{0}")]
     Failed(String),
@@ -214,6 +216,11 @@ pub trait Upstreams: Send + Sync {
 
     /// Names that tools of the servers have, or will have.
     fn claims(&self) -> Vec<ToolPattern> {
+        Vec::new()
+    }
+
+    /// The node's own tools in whose place this server's stand: `web.fetch`, for one that claims it.
+    fn replaces(&self, _server: &McpServer) -> Vec<String> {
         Vec::new()
     }
 

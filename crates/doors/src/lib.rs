@@ -14,10 +14,10 @@ mod words;
 
 use std::sync::Arc;
 
-use aegis_core::config::NetworkConfig;
+use aegis_core::config::{NetworkConfig, SecurityContext, security_context::Doubt};
 use aegis_gates::IdentityGate;
 use aegis_nfs::gateway::Gateway;
-use aegis_plane::{Contexts, Plane, Secrets, Servers};
+use aegis_plane::{Contexts, Plane, Secrets, Servers, contexts};
 use aegis_routes::upstream::Offers;
 use aegis_stores::registry::Registry;
 use axum::{Router, middleware};
@@ -41,6 +41,14 @@ pub struct Doors {
     pub version: &'static str,
     /// Cancelled when the node begins to stop: long-lived streams end, new work is refused.
     pub stopping: CancellationToken,
+}
+
+impl Doors {
+    /// What of `contexts` is about nothing that this node has.
+    pub fn doubts(&self, contexts: &[SecurityContext]) -> Vec<Doubt> {
+        let servers: Vec<String> = self.servers.statuses().into_iter().map(|status| status.name).collect();
+        contexts::doubts(contexts, self.plane.catalog(), self.servers.patterns(), &servers)
+    }
 }
 
 /// Everything that is served over HTTP.

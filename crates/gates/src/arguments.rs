@@ -219,7 +219,8 @@ fn describe(error: &jsonschema::ValidationError<'_>) -> String {
             let has = if pointer.is_empty() { "have" } else { "has" };
             format!("{field} {has} unknown members: {}{more}", names.join(", "))
         }
-        _ => clip(&error.to_string()),
+        // What else may be wrong is told with the value, which may be a secret.
+        _ => format!("{field}: {}", clip(&error.masked().to_string())),
     }
 }
 

@@ -7,6 +7,7 @@ use aegis_core::{
     Event, Timestamp,
     event::Announcement,
     id::{CallId, TenantId},
+    redact,
 };
 use tokio::sync::broadcast;
 
@@ -61,8 +62,12 @@ impl Bus {
 
     fn send(&self, announcement: impl FnOnce() -> Announcement) {
         if self.sender.receiver_count() > 0 {
+            let mut announcement = announcement();
+            // Paths, names and reasons come from calls.
+            redact::detail(&mut announcement.event.detail);
+            announcement.tool = announcement.tool.map(|tool| redact::message(&tool).into_owned());
             // Fails only when the last listener has just left.
-            let _ = self.sender.send(Arc::new(announcement()));
+            let _ = self.sender.send(Arc::new(announcement));
         }
     }
 }

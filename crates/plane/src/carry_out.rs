@@ -7,7 +7,7 @@ use std::{
 
 use aegis_core::{
     Approval, Caller, Event, Gate, GateVerdict, Grant, Label, Outcome, Permit, ToolSpec, Violation,
-    ViolationKind, event::EventName, id::CallId, progress::Listener, record::CallResult,
+    ViolationKind, event::EventName, id::CallId, progress::Listener, record::CallResult, redact,
 };
 use aegis_stores::audit::AuditError;
 use futures::FutureExt;
@@ -162,6 +162,9 @@ impl Plane {
         let mut result = carried.and_then(|mut outcome| {
             exit_code = outcome.events.iter().find_map(exit_code_of);
             std::mem::take(&mut outcome.events).into_iter().for_each(announce);
+            // The session keeps it as long as the record does.
+            outcome.label.origin =
+                outcome.label.origin.take().map(|origin| redact::message(&origin).into_owned());
             label = Some(outcome.label.clone());
             measured(outcome, largest, tool)
         });

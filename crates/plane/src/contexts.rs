@@ -5,12 +5,16 @@ use std::{path::PathBuf, sync::Arc};
 
 use aegis_core::{
     Caller, Timestamp,
-    config::{SecurityContext, security_context},
+    config::{
+        SecurityContext, ToolPattern,
+        security_context::{self, Doubt},
+    },
     id::{ContextName, ContextVersion},
     nearest::suggestion,
     record::{Entry, NodeRecord},
 };
 use aegis_gates::{PolicyGate, policy::version_of};
+use aegis_routes::Catalog;
 use aegis_stores::{
     audit::{AuditError, AuditLog},
     registry::{AppliedContext, ContextRow, Registry, RegistryError},
@@ -40,6 +44,22 @@ pub enum ContextError {
     Registry(#[from] RegistryError),
     #[error("the audit log can't be written: {0}")]
     Unrecordable(#[from] AuditError),
+}
+
+/// What of `contexts` is about nothing that is there. `claims` are names that tools of `servers` may have.
+pub fn doubts(
+    contexts: &[SecurityContext],
+    catalog: &Catalog,
+    mut claims: Vec<ToolPattern>,
+    servers: &[String],
+) -> Vec<Doubt> {
+    if !claims.is_empty() {
+        // There while any server is configured.
+        claims.push(ToolPattern::Prefix("mcp.".into()));
+    }
+    let specs = catalog.specs();
+    let tools: Vec<String> = specs.iter().flat_map(|tool| tool.names()).map(str::to_owned).collect();
+    security_context::doubts(contexts, &tools, &claims, servers)
 }
 
 fn now_at(found: Option<&ContextVersion>) -> String {

@@ -7,6 +7,7 @@ use aegis_core::{
     id::CallId,
     progress::{Listener, Progress},
     record::{Entry, NodeRecord},
+    redact,
 };
 
 use serde_json::Value;
@@ -40,6 +41,7 @@ impl Listener for Heard<'_> {
     fn event(&self, event: Event) {
         if let Some(action) = recorded_as(event.name) {
             let mut detail = event.detail.clone();
+            redact::detail(&mut detail);
             detail.insert("call".into(), self.call.to_string().into());
             let caller = Some(self.caller.clone());
             let record = NodeRecord { time: Timestamp::now(), action: action.to_owned(), caller, detail };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aegis_core::{
-    Approval, Call, Caller, Gate, GateVerdict, Label, Timestamp, Violation,
+    Approval, Call, Caller, Gate, GateVerdict, Label, Timestamp, Verdict, Violation,
     call::{self, Proof},
     id::{ApprovalId, CallId, TenantId},
     record::{CallRecord, CallResult, Entry, Intent},
@@ -168,12 +168,12 @@ impl Draft {
 
     pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, Duration) {
         let took = self.started.elapsed();
-        self.record.result = match result {
-            CallResult::Failed { kind, message } => {
-                CallResult::Failed { kind, message: clipped(&message, LONGEST_TEXT) }
-            }
-            other => other,
-        };
+        self.record.result = kept(result);
+        // A call that was let through was denied nothing, and its tool is one that the catalog knows.
+        if let CallResult::Refused { .. } = &self.record.result {
+            self.record.tool = redact::message(&self.record.tool).into_owned();
+            self.record.verdicts.iter_mut().for_each(keep);
+        }
         self.record.label = label.map(|label| Label {
             origin: label.origin.map(|origin| clipped(&origin, LONGEST_TEXT)),
             ..label
@@ -184,6 +184,27 @@ impl Draft {
             self.spans.ended(&CallSpan { record, context, parts: &self.parts, took });
         }
         (Entry::Call(Box::new(self.record)), took)
+    }
+}
+
+/// A result as it is written down: what was refused, and why, may be told in words that repeat a secret.
+fn kept(result: CallResult) -> CallResult {
+    let text = |message: &str| clipped(&redact::message(message), LONGEST_TEXT);
+    match result {
+        CallResult::Failed { kind, message } => CallResult::Failed { kind, message: text(&message) },
+        CallResult::Refused { kind, message, rule } => {
+            CallResult::Refused { kind, message: text(&message), rule }
+        }
+        CallResult::Done { .. } | CallResult::Unknown => result,
+    }
+}
+
+/// The same for a verdict.
+fn keep(verdict: &mut GateVerdict) {
+    if let Verdict::Deny(violation) = &mut verdict.verdict {
+        for text in std::iter::once(&mut violation.message).chain(&mut violation.hint) {
+            *text = redact::message(text).into_owned();
+        }
     }
 }
 
@@ -201,13 +222,14 @@ pub(crate) fn refused(violation: &Violation) -> CallResult {
 
 /// The record of a call that waited for a person and does not run.
 pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
-    let verdicts = vec![
+    let mut verdicts = vec![
         GateVerdict::pass(Gate::Identity).by(approval.caller.credential.as_str()),
         GateVerdict::pass(Gate::Catalog),
         GateVerdict::pass(Gate::Arguments),
         GateVerdict::pass(Gate::Policy).under(approval.policy_version.as_str()),
         GateVerdict::deny(Gate::Approval, violation.clone()),
     ];
+    verdicts.iter_mut().for_each(keep);
     Entry::Call(Box::new(CallRecord {
         time: Timestamp::now(),
         call: approval.call,
@@ -217,7 +239,7 @@ pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
         arguments: approval.summary().arguments,
         arguments_sha256: approval.arguments_sha256.clone(),
         verdicts,
-        result: refused(violation),
+        result: kept(refused(violation)),
         label: None,
         approval: Some(approval.id.clone()),
         proof: approval.proof.clone(),

@@ -4,6 +4,7 @@
 mod journal;
 mod layers;
 mod proposals;
+mod removed;
 mod sign_in;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -12,6 +13,7 @@ use aegis_core::{
     Caller, Timestamp,
     config::{McpServer, ToolPattern, upstream::check_added},
     nearest::suggestion,
+    quantity::enumerated,
     record::{Entry, NodeRecord},
     upstream::{
         Lack, Lacks, LogLine, ServerStatus, ServerTool, SharedResource, TestReport, UpstreamError, Upstreams,
@@ -28,6 +30,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use self::journal::Journal;
 pub use self::layers::{Configured, ServerLayers, ServerSource};
 pub use self::proposals::Proposal;
+pub use self::removed::{LeftSecret, Removed};
 
 /// How long what a server needs is looked for.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
@@ -111,6 +114,22 @@ impl Servers {
     pub async fn start(&self) {
         let layers = self.layers.lock().await;
         self.live.replace(layers.servers()).await;
+        self.note_replaced(&layers.servers());
+    }
+
+    /// The node's own tools in whose place this server's stand.
+    pub fn replaces(&self, server: &Configured) -> Vec<String> {
+        if server.hidden.is_some() { Vec::new() } else { self.live.replaces(&server.server) }
+    }
+
+    fn note_replaced(&self, servers: &[McpServer]) {
+        for server in servers {
+            let names = self.live.replaces(server);
+            if !names.is_empty() {
+                let are = if names.len() == 1 { "is" } else { "are" };
+                tracing::info!("{} {are} answered by the MCP server `{}`", enumerated(&names), server.name);
+            }
+        }
     }
 
     /// By name.
@@ -232,8 +251,9 @@ impl Servers {
         self.record(action, &name, [("config", config)], operator).await?;
         self.registry.add_server(row.clone()).await?;
         layers.remove(&name);
-        layers.add(row, server);
+        layers.add(row, server.clone());
         self.live.replace(layers.servers()).await;
+        self.note_replaced(&[server]);
         drop(layers);
         self.show(&name).await
     }
@@ -248,22 +268,32 @@ impl Servers {
         self.live.shared_resources().await
     }
 
-    /// Ends an added server and forgets it, with what was accepted of it.
-    pub async fn remove(&self, name: &str, operator: &Caller) -> Result<Configured, ServerError> {
-        let mut layers = self.layers.lock().await;
+    /// Switches an added server on or off. One that is as it should be notices nothing.
+    pub async fn switch(
+        &self,
+        name: &str,
+        enabled: bool,
+        operator: &Caller,
+    ) -> Result<Installed, ServerError> {
+        let found = self.show(name).await?.configured.server;
+        let lacks = if enabled { self.look(&found).await } else { Lacks::default() };
+        let layers = self.layers.lock().await;
         if layers.in_file(name) {
             return Err(ServerError::InFile { name: name.to_owned(), place: layers.place() });
         }
-        let Some(found) = layers.configured().into_iter().find(|one| one.server.name == name) else {
-            let all = layers.servers();
-            return Err(unknown(name, all.iter().map(|server| server.name.as_str())));
+        // As it is now: looking took a while.
+        let Some(mut server) = layers.added(name).cloned() else {
+            return Err(unknown(name, layers.servers().iter().map(|server| server.name.as_str())));
         };
-        self.record("upstream-removed", name, [], operator).await?;
-        self.registry.remove_server(name).await?;
-        self.registry.forget_pins(name).await?;
-        layers.remove(name);
-        self.live.replace(layers.servers()).await;
-        Ok(found)
+        if server.enabled == enabled {
+            drop(layers);
+            let server = self.show(name).await?;
+            return Ok(Installed { server, change: Change::Unchanged, missing: lacks.missing });
+        }
+        let missing = usable(lacks)?;
+        server.enabled = enabled;
+        let server = self.install(layers, server, Change::Updated, operator).await?;
+        Ok(Installed { server, change: Change::Updated, missing })
     }
 
     /// Takes a changed configuration file's servers in; what was added stays. Changed ones restart.
@@ -271,6 +301,7 @@ impl Servers {
         let mut layers = self.layers.lock().await;
         layers.replace_own(file, own);
         self.live.replace(layers.servers()).await;
+        self.note_replaced(&layers.servers());
     }
 
     /// Starts a server anew, and waits for what comes of it.

@@ -1,5 +1,7 @@
 //! Beginning and end of a node's life: what a killed one left open, and what a stopping one still has in work.
 
+use std::time::Duration;
+
 use aegis_core::{
     Violation,
     record::{Entry, NodeRecord},
@@ -38,12 +40,17 @@ impl Plane {
         self.work.spawn(work);
     }
 
+    /// How long calls in work may take once nothing new is let in.
+    pub fn drain_time(&self) -> Duration {
+        self.limits.drain_timeout.0
+    }
+
     /// Waits for the calls in work. Doors have stopped letting calls in.
     /// What waits for a person waits on in the registry, and holds nothing up.
     pub async fn drain(&self) {
         self.approvals().stop();
         self.work.close();
-        if tokio::time::timeout(self.limits.drain_timeout.0, self.work.wait()).await.is_err() {
+        if tokio::time::timeout(self.drain_time(), self.work.wait()).await.is_err() {
             tracing::warn!(in_flight = self.meters().in_flight(), "stopped waiting for calls in work");
         }
     }

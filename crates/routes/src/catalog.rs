@@ -130,6 +130,11 @@ impl Catalog {
         self.own.get(name).map(|entry| Arc::clone(&entry.spec))
     }
 
+    /// The names of the node's own tools, whether or not servers take their places.
+    pub(crate) fn built_ins(&self) -> impl Iterator<Item = &str> {
+        self.own.tools.iter().map(|entry| entry.spec.name.as_ref())
+    }
+
     /// Says, once, which names will be those of tools of configured servers.
     pub fn expect(&self, names: Vec<ToolPattern>) {
         // Servers that come later are there when anybody knows of their tools.

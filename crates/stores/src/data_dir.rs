@@ -220,6 +220,14 @@ impl DataDir {
 
     /// Replaces a small file of this directory as a whole: after a crash it holds the old content or the new.
     pub fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), DataDirError> {
+        self.place_file(path, content, mode)?;
+        let sync = || File::open(&self.root)?.sync_all();
+        sync().map_err(DataDirError::io("write", path))
+    }
+
+    /// As [`DataDir::write_file`], for what can be made again: after a crash of the machine the file may still be the
+    /// one that was there before, or none.
+    pub(crate) fn place_file(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), DataDirError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // One fixed name per file: the lock rules out a second writer, and a crash leaves nothing that piles up.
         let temporary = self.root.join(format!(".{name}.new"));
@@ -232,22 +240,9 @@ impl DataDir {
             file.set_permissions(Permissions::from_mode(mode))?;
             file.write_all(content)?;
             file.sync_all()?;
-            fs::rename(&temporary, path)?;
-            File::open(&self.root)?.sync_all()
+            fs::rename(&temporary, path)
         };
         write().map_err(DataDirError::io("write", path))
-    }
-
-    /// Makes an empty file with mode 0600 unless it is there, so that what a library then writes to it is private.
-    pub(crate) fn reserve(&self, path: &Path) -> Result<(), DataDirError> {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map(drop)
-            .map_err(DataDirError::io("create", path))
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod data_dir;
+mod new_database;
 pub mod registry;
 pub mod replay;
 pub mod secrets;

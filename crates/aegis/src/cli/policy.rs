@@ -10,8 +10,11 @@ use super::past;
 #[derive(Debug, Subcommand)]
 pub enum Policy {
     /// Read policies, check them against the catalog and run their examples
-    #[command(after_help = "Needs no running node. Exit code 1 when anything is wrong.\n\nExamples:\n  \
-                            aegis policy check policies/\n  aegis policy check no-deletes.cedar")]
+    #[command(
+        after_help = "Needs no running node. Tools of MCP servers are those whose definitions were accepted; rules about \
+                            others of a server wait for them. Exit code 1 when anything is wrong.\n\nExamples:\n  \
+                            aegis policy check policies/\n  aegis policy check no-deletes.cedar"
+    )]
     Check {
         /// A `*.cedar` file, or a directory of them [default: the node's own]
         path: Option<PathBuf>,

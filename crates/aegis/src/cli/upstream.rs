@@ -12,7 +12,10 @@ pub enum Upstream {
     #[command(
         after_help = "Reads the `mcpServers` of Claude Code, Claude Desktop, Cursor and others, the `servers` of VS Code, and the \
                             `[mcp_servers.NAME]` of Codex. What is there already stays, or is brought to what the file says. Secrets \
-                            in it go to the secret store; what is kept of them is a reference.\n\n\
+                            in it go to the secret store; what is kept of them is a reference. `${NAME}` that this shell has and that \
+                            is no secret is taken as its value; of any other the node keeps the reference env:NAME.\n\n\
+                            Exit code 0 when every server of the file was taken over and none has failed to start; 1 when one is left \
+                            out or broken; 2 when --only names none of the file. aegis itself is left out and does not count.\n\n\
                             Examples:\n  aegis upstream import ~/.cursor/mcp.json   # shows what it would do\n  \
                             aegis upstream import .mcp.json --write --grant desktop   # and lets the context `desktop` call their tools"
     )]
@@ -48,13 +51,35 @@ pub enum Upstream {
     #[command(
         after_help = "For servers that speak HTTP and ask for OAuth. The node finds out where one signs in, registers itself \
                             there where that is offered, and keeps the tokens in the secret store: whoever may call the server's \
-                            tools acts as whoever signed in.\n\nExamples:\n  aegis upstream sign-in search\n  \
+                            tools acts as whoever signed in.\n\n\
+                            With --json there are two lines, each an object: {\"event\": \"open\", \"url\": …} with the address to open, \
+                            then {\"event\": \"signed_in\", …} with the server, or {\"error\": …}.\n\nExamples:\n  aegis upstream sign-in search\n  \
                             aegis upstream sign-in crm --client-id aegis --client-secret secret:crm/client --scope crm.read"
     )]
     SignIn(SignIn),
     /// End an added server and forget it
-    #[command(after_help = "Example:\n  aegis upstream remove github")]
+    #[command(
+        after_help = "A sign-in goes with it, if no other server uses it. Other stored secrets stay, and are named.\n\n\
+                            Example:\n  aegis upstream remove github"
+    )]
     Remove {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
+    /// Switch an added server on and start it
+    #[command(
+        after_help = "Exit code 1 when it does not come up. A server of the configuration file is changed there.\n\n\
+                            Example:\n  aegis upstream enable github"
+    )]
+    Enable {
+        /// The server's name, as `aegis upstream list` shows it
+        name: String,
+    },
+    /// End an added server and keep it, to be switched on again
+    #[command(
+        after_help = "A server of the configuration file is changed there.\n\nExample:\n  aegis upstream disable github"
+    )]
+    Disable {
         /// The server's name, as `aegis upstream list` shows it
         name: String,
     },

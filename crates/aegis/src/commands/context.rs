@@ -223,6 +223,9 @@ fn tell_change(changed: &Value) {
     if changed["dropped"] == true {
         tell_dropped(changed);
     }
+    for warning in changed["warnings"].as_array().into_iter().flatten() {
+        eprintln!("warning: {name}, {}: {}", text(&warning["pointer"]), text(&warning["message"]));
+    }
 }
 
 fn tell_dropped(changed: &Value) {

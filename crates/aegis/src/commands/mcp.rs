@@ -4,6 +4,8 @@ use aegis_doors::mcp::{
     stdio::{self, Setting},
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::call::{SERVERS_READY, embedded};
 use crate::{
     cli::{Global, Mcp},
@@ -35,7 +37,18 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
     node.start_servers(Some(SERVERS_READY)).await;
     let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
     let setting = Setting { names: Names::Exact, alone: true };
-    stdio::serve_as(node.doors.clone(), caller, setting, input, output).await?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopping = node.doors.stopping.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stopping.cancel();
+    });
+    let served = stdio::serve_as(node.doors.clone(), caller, setting, input, output).await;
+    // However the conversation ended, what it began ends in order.
     node.close().await;
+    served?;
     Ok(Ending::Done)
 }

@@ -55,6 +55,7 @@ fn client(global: &Global) -> anyhow::Result<Client> {
 fn row(token: &Value) -> [String; 7] {
     let state = match (token["revoked"].as_str(), token["expires"].as_str()) {
         (Some(at), _) => format!("revoked {at}"),
+        (None, Some(at)) if token["state"] == "expired" => format!("expired {at}"),
         (None, Some(at)) => format!("until {at}"),
         (None, None) => "no end".to_owned(),
     };

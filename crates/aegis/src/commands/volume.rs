@@ -75,9 +75,11 @@ async fn list(
     if global.json {
         json_line(&json!({
             "tenant": volumes["tenant"],
+            "total": volumes["total"],
             "volumes": volumes["volumes"],
+            "nfs": volumes["nfs"],
+            "exports_total": exports["total"],
             "exports": exports["exports"],
-            "total": exports["total"],
         }));
         return Ok(Ending::Done);
     }
@@ -89,7 +91,9 @@ async fn list(
         eprintln!("warning: {}", uncounted(row));
     }
     let shown: Vec<[String; 7]> = rows(&exports, "exports").iter().map(export).collect();
-    if shown.is_empty() {
+    if shown.is_empty() && volumes["nfs"] == false {
+        say!("\nnothing is exported; spec.storage.nfs.enabled lets volumes be exported over NFS");
+    } else if shown.is_empty() {
         say!("\nnothing is exported; `aegis volume export --context workspace` exports a volume over NFS");
     } else {
         say!();

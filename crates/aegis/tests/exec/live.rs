@@ -221,6 +221,59 @@ fn over_mcp_as_progress() {
     child.wait().unwrap();
 }
 
+/// What `aegis mcp` began without a running node ends before it does, with its answer and on record: the client may have
+/// closed its end, or asked the process to stop.
+#[test]
+fn a_node_of_its_own_ends_after_its_calls() {
+    for asked_to_stop in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(crate::common::AEGIS)
+            .args(["mcp", "--data"])
+            .arg(home.path())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+        writeln!(input, "{initialize}").unwrap();
+        lines.next().unwrap().unwrap();
+        let script = "touch begun; until [ -e go ]; do sleep 0.02; done; echo last";
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "cmd.run", "arguments": {"command": "bash", "args": ["-c", script]}}});
+        writeln!(input, "{call}").unwrap();
+        let workspace = home.path().join("volumes/local/workspace");
+        crate::common::wait_until(|| workspace.join("begun").exists());
+        let input = if asked_to_stop {
+            crate::common::signal(child.id(), "TERM");
+            Some(input)
+        } else {
+            drop(input);
+            None
+        };
+        std::fs::write(workspace.join("go"), "").unwrap();
+        let answer: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(answer["id"], 2, "{answer}");
+        assert!(
+            answer["result"]["structuredContent"]["stdout"].as_str().unwrap().contains("last"),
+            "{answer}"
+        );
+        assert!(child.wait().unwrap().success());
+        drop(input);
+        let tail = std::process::Command::new(crate::common::AEGIS)
+            .args(["audit", "tail", "--json", "--data"])
+            .arg(home.path())
+            .output()
+            .unwrap();
+        let recorded =
+            text(&tail.stdout).lines().any(|line| line.contains("cmd.run") && line.contains("\"done\""));
+        assert!(recorded, "{}", text(&tail.stdout));
+    }
+}
+
 #[test]
 fn to_subscribers_as_events() {
     let scene = Scene::new();

@@ -24,6 +24,7 @@ fn stopped(more: &str, arguments: &str) -> (TestNode, String) {
 fn what_keeps_a_server_from_starting_is_told() {
     for (more, arguments, told) in [
         ("executable: /no/such/program", "", "can't be started"),
+        ("credentials: {KEY: \"file:/no/such/program\"}", "", "can't be read"),
         ("credentials: {KEY: \"env:NO_SUCH_VARIABLE_HERE\"}", "", "NO_SUCH_VARIABLE_HERE"),
         ("credentials: {KEY: \"secret:no/such\"}", "", "aegis secret set no/such"),
         ("limits: {start_timeout: 1s}", "--at-start silent", "within 1 s"),
@@ -35,6 +36,9 @@ fn what_keeps_a_server_from_starting_is_told() {
         let refused = node.call("fix.echo", json!({"text": "x"}));
         assert_eq!(refused.violation(), "UpstreamUnavailable", "{more}");
         assert!(message(&refused).contains(told), "{}", refused.body);
+        // Where things lie is for those who look after them.
+        assert!(!refused.body.contains("/no/such/program"), "{}", refused.body);
+        assert_eq!(reason.contains("/no/such/program"), more.contains("/no/such/program"), "{reason}");
         let ready = node.request("GET", "/readyz", None, None);
         assert_eq!(ready.json()["upstreams"]["stopped"], 1, "{}", ready.body);
         assert_eq!(node.cli(&["upstream", "restart", "fix"]).status.code(), Some(1), "{more}");

@@ -87,6 +87,15 @@ fn what_was_added_can_be_called_at_once() {
     let refused = node.call("dies.echo", json!({"text": "x"}));
     assert_eq!(refused.violation(), "UpstreamUnavailable", "{}", refused.body);
     assert!(message(&refused).contains("the process ended"), "{}", refused.body);
+
+    // What it wrote last is told to whoever looks after it, and to nobody who calls it.
+    let words = "import sys; print('no such', chr(27) + '[1mkey', file=sys.stderr); sys.exit(3)";
+    assert_eq!(run(&node, &["upstream", "add", "talks", "--", "python3", "-c", words]).0, 0);
+    let reason = || status(&node, "talks")["reason"].as_str().unwrap_or_default().to_owned();
+    common::wait_until(|| reason().ends_with("; the last it wrote: no such [1mkey"));
+    let refused = node.call("talks.x", json!({}));
+    assert!(message(&refused).contains("exit status: 3"), "{}", refused.body);
+    assert!(!message(&refused).contains("no such"), "{}", refused.body);
 }
 
 #[test]
@@ -104,7 +113,7 @@ fn an_import_tells_what_became_of_each() {
     let (_, _, told) = run(&node, &["upstream", "import", file]);
     assert!(told.contains("lost: there is no program `no-such-program-anywhere`"), "{told}");
     let (code, said, told) = run(&node, &["upstream", "import", file, "--write"]);
-    assert_eq!(code, 0, "{told}");
+    assert_eq!(code, 1, "one of them is broken: {told}");
     assert!(said.contains("good is running; tools: ") && said.contains("lost is stopped: "), "{said}");
     assert!(said.contains("off is disabled"), "{said}");
     assert!(told.contains("warning: lost: there is no program") && told.contains("install it"), "{told}");

@@ -29,7 +29,8 @@ fn begin(node: &TestNode, more: &[&str]) -> (Child, BufReader<std::process::Chil
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    let begun = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let begun: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(begun["event"] == "open" || begun["error"].is_object(), "{begun}");
     (child, said, begun)
 }
 
@@ -72,6 +73,7 @@ fn a_person_signs_in_and_the_tokens_stay_with_the_node() {
 
     let (code, told) = sign_in(&node);
     assert_eq!((code, &told["status"]["state"]), (0, &json!("running")), "{told}");
+    assert_eq!(told["event"], "signed_in", "{told}");
     // The server repeats its token, and nobody sees it.
     assert_eq!(whoami(&node), json!("with [redacted]"));
     assert_eq!(authority.state().grants, ["authorization_code"]);
@@ -118,6 +120,12 @@ fn a_person_signs_in_and_the_tokens_stay_with_the_node() {
     let (code, _) = sign_in(&node);
     assert_eq!(code, 0);
     assert_eq!(whoami(&node), json!("with [redacted]"));
+
+    // Nobody else has any use for the tokens.
+    let removed = text(&node.cli(&["upstream", "remove", "notes"]).stdout);
+    assert!(removed.contains("secret:notes/sign-in is deleted"), "{removed}");
+    assert!(!text(&node.cli(&["secret", "list"]).stdout).contains("notes/sign-in"));
+    assert!(node.records().iter().any(|record| record["entry"]["action"] == "secret-deleted"));
 }
 
 #[test]

@@ -7,13 +7,14 @@ use sha2::{Digest, Sha256};
 
 use crate::call::hex;
 
+mod blocks;
 mod names;
 mod programs;
 mod split;
 mod words;
 
 pub use names::is_secret_name;
-use names::{SECRET_BEGINNINGS, SECRET_ENDINGS};
+use names::{SECRET_BEGINNINGS, SECRET_ENDINGS, SHORTEST_KEY};
 pub use words::{arguments_of, words};
 
 const REDACTED: &str = "[redacted]";
@@ -101,6 +102,47 @@ pub fn arguments(arguments: &Map<String, Value>) -> Map<String, Value> {
     kept
 }
 
+/// A text of the node's own that may repeat what a caller or a server sent, without the secrets in it.
+pub fn message(text: &str) -> Cow<'_, str> {
+    // Nothing is kept of what was not looked at.
+    let text = words::bounded(text);
+    let whole = words::masked_text(text);
+    if !whole.contains('`') {
+        return whole;
+    }
+    // What it quotes is read by itself, too, as the argument that it was.
+    let parts: Vec<Cow<'_, str>> = whole.split('`').map(quoted).collect();
+    if parts.iter().all(|part| matches!(part, Cow::Borrowed(_))) {
+        return whole;
+    }
+    parts.join("`").into()
+}
+
+fn quoted(part: &str) -> Cow<'_, str> {
+    match without_password(part) {
+        Cow::Borrowed(part) => words::masked_text(part),
+        Cow::Owned(part) => words::masked_text(&part).into_owned().into(),
+    }
+}
+
+/// As [`message`], of every text in what an event tells.
+pub fn detail(detail: &mut Map<String, Value>) {
+    detail.values_mut().for_each(told);
+}
+
+fn told(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(kept) = message(text) {
+                *text = kept;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(told),
+        Value::Object(members) => detail(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn length(value: &impl serde::Serialize) -> usize {
     serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
 }
@@ -120,22 +162,44 @@ impl Budget {
 fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Map<String, Value> {
     // Which option means a password depends on the program.
     let program = object.get("command").and_then(Value::as_str);
+    let value_is_secret = is_pair_of_secret(object);
     let mut kept: Map<String, Value> = object
         .iter()
         .take(MOST_MEMBERS)
         .map(|(name, member)| {
             let value = match member {
                 member if is_secret_name(name) || names::names_secret(name) => masked(member),
+                member if value_is_secret && name.eq_ignore_ascii_case("value") => masked(member),
                 Value::Array(items) if name == "args" => list(items, program, depth + 1, budget),
                 member => value(member, depth + 1, budget),
             };
-            (clip(name), value)
+            (clip(&member_name(name)), value)
         })
         .collect();
     if object.len() > MOST_MEMBERS {
         kept.insert("…".into(), (object.len() - MOST_MEMBERS).into());
     }
     kept
+}
+
+/// Whether one member names the secret that is the value of another: `{"name": "DB_PASSWORD", "value": "X"}`.
+fn is_pair_of_secret(object: &Map<String, Value>) -> bool {
+    const NAMES: [&str; 4] = ["name", "key", "variable", "header"];
+    object.len() > 1
+        && object.keys().any(|name| name.eq_ignore_ascii_case("value"))
+        && object.iter().any(|(name, member)| {
+            NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+                && member.as_str().is_some_and(|named| is_secret_name(named) || names::names_secret(named))
+        })
+}
+
+/// A name may hold what its value should: `{"token=X": 1}`.
+fn member_name(name: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$');
+    if name.len() < SHORTEST_KEY && name.bytes().all(is_plain) {
+        return name.into();
+    }
+    quoted(words::bounded(name))
 }
 
 fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
@@ -228,12 +292,15 @@ pub fn hides(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(hides),
         Value::Object(members) => {
             (members.contains_key("sha256") && members.contains_key("bytes"))
-                || members.iter().any(|(name, member)| {
-                    name == "…" || name.chars().count() >= LONGEST_TEXT || hides(member)
-                })
+                || members.iter().any(|(name, member)| hides_name(name) || hides(member))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+/// Whether the record may hold less of the names than the call did, where it has a member of this name.
+pub fn hides_name(name: &str) -> bool {
+    name == "…" || name.contains(REDACTED) || name.chars().count() >= LONGEST_TEXT
 }
 
 fn clip(name: &str) -> String {
@@ -241,155 +308,4 @@ fn clip(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[allow(clippy::needless_pass_by_value, reason = "reads better at the call")]
-    fn redacted(value: Value) -> Value {
-        Value::Object(arguments(value.as_object().unwrap()))
-    }
-
-    #[test]
-    fn secrets_are_masked_at_any_depth() {
-        let record = redacted(
-            json!({"headers": {"Authorization": "Bearer s3cret", "Accept": "*/*"}, "x": [{"api_key": "k"}]}),
-        );
-        assert_eq!(
-            record,
-            json!({"headers": {"Authorization": "[redacted]", "Accept": "*/*"}, "x": [{"api_key": "[redacted]"}]})
-        );
-    }
-
-    #[test]
-    fn secrets_in_plain_text_are_told_from_settings() {
-        for (name, value) in [
-            ("GITHUB_PERSONAL_ACCESS_TOKEN", "0123456789abcdef0123"),
-            ("OPENAI_KEY", "abcdefghijklmnop"),
-            ("X", "ghp_0123456789abcdefghij"),
-            ("Authorization", "Bearer abcdefghijklmnop"),
-            ("DATABASE_URL", "postgres://ann:pw@db/x"),
-            ("ENDPOINT", "https://example.org/?api_key=abcdefghijkl"),
-        ] {
-            assert!(looks_secret(name, value), "{name}");
-        }
-        for (name, value) in [
-            ("TOKEN_LIMIT", "100000000"),
-            ("MAX_TOKENS", "4096"),
-            ("TOKEN_FILE", "/run/secrets/token"),
-            ("TOKEN_URL", "https://example.org/token"),
-            ("LANG", "en_GB.UTF-8"),
-            ("API_KEY", ""),
-            ("API_KEY", "${API_KEY}"),
-            ("DATABASE_URL", "postgres://db/x"),
-        ] {
-            assert!(!looks_secret(name, value), "{name}={value}");
-        }
-        let arguments = |list: &[&str]| {
-            secret_arguments(&list.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>())
-        };
-        assert_eq!(arguments(&["-y", "server", "--token", "abcdefghijklmnop"]), [(3, 0)]);
-        assert_eq!(arguments(&["--api-key=abcdefghijklmnop"]), [(0, 10)]);
-        assert_eq!(arguments(&["--header", "Authorization: Bearer abcdefghijklmnop"]), [(1, 15)]);
-        assert_eq!(arguments(&["--header", "Authorization:${AUTH}", "/srv/data", "--port=8080"]), []);
-        assert_eq!(arguments(&["postgresql://ann:pw@localhost/db"]), [(0, 0)]);
-    }
-
-    #[test]
-    fn long_text_becomes_digest_and_preview() {
-        let record = redacted(json!({"content": "ä".repeat(1000)}));
-        assert_eq!(record["content"]["bytes"], 2000);
-        assert_eq!(record["content"]["preview"], "ä".repeat(64));
-        assert_eq!(record["content"]["sha256"].as_str().unwrap().len(), 64);
-    }
-
-    #[test]
-    fn passwords_in_urls_are_masked() {
-        let record = redacted(json!({"url": "https://ann:pw@example.org/a@b?c"}));
-        assert_eq!(record["url"], "https://[redacted]@example.org/a@b?c");
-        for url in [
-            "http:ann:pw@h/",
-            "http:/ann:pw@h/",
-            "HTTP:\\\\ann:pw@h/",
-            " https://ann:pw@h/",
-            "ftp:///ann:pw@h",
-        ] {
-            let record = redacted(json!({ "url": url }));
-            assert!(!record.to_string().contains("pw"), "{record}");
-        }
-        assert_eq!(redacted(json!({"text": "mail: ann@example.org"}))["text"], "mail: ann@example.org");
-        for text in ["a://b@", "://@://@", "x://@@@/y://z@w", "no@url", "http://plain/@"] {
-            let _ = redacted(json!({ "x": text }));
-        }
-    }
-
-    #[test]
-    fn many_middling_members_stay_small() {
-        let row = json!(vec!["x".repeat(250); 30]);
-        let table = json!(vec![row; 30]);
-        let all: Map<String, Value> =
-            (0..20).map(|n| (format!("{n}{}", "k".repeat(300)), table.clone())).collect();
-        let text = Value::Object(arguments(&all)).to_string();
-        assert!(text.len() < 64 * 1024, "{}", text.len());
-    }
-
-    #[test]
-    fn what_is_left_out_can_be_told() {
-        for whole in [json!("a"), json!(1), json!({"a": ["b", null]}), json!("mail ann@example.org")] {
-            let record = redacted(json!({ "x": whole }));
-            assert!(!hides(&record["x"]), "{record}");
-        }
-        let mut deep = json!(1);
-        for _ in 0..20 {
-            deep = json!([deep]);
-        }
-        let wide: Map<String, Value> = (0..100).map(|n| (n.to_string(), n.into())).collect();
-        for cut in [
-            json!("x".repeat(1000)),
-            json!(["a", "x".repeat(1000)]),
-            json!({"password": "p"}),
-            json!("https://ann:pw@example.org/"),
-            json!((0..100).collect::<Vec<_>>()),
-            deep,
-            wide.into(),
-        ] {
-            let record = redacted(json!({ "x": cut }));
-            assert!(hides(&record["x"]), "{record}");
-        }
-        assert!(hides(&redacted(json!({"token": "t"}))["token"]));
-    }
-
-    #[test]
-    fn so_much_of_a_call_is_looked_at_and_the_rest_is_not_kept() {
-        let list = |word: &str| json!(vec![word; 60]);
-        // Sixty long texts in a list use up what there is.
-        let record = redacted(json!({
-            "a": "plain", "b": list(&"x ".repeat(32 << 10)), "c": list("hunter2"), "d": "hunter2",
-            "e": {"f": ["hunter2", 1], "token": "hunter2"}, "g": 7, "h": "hunter2 ".repeat(100),
-        }));
-        assert!(!record.to_string().contains("hunter2"), "{record}");
-        assert_eq!(
-            (&record["a"], &record["d"], &record["g"]),
-            (&json!("plain"), &json!(REDACTED), &json!(7))
-        );
-        assert_eq!(record["e"], json!({"f": [REDACTED, 1], "token": REDACTED}));
-        assert_eq!(record["h"]["bytes"], 800);
-        assert!(["b", "c", "d", "e", "h"].iter().all(|name| hides(&record[*name])), "{record}");
-        // One text may be as long as it likes: the rest of it is in the record by its digest.
-        let record = redacted(json!({"content": "x".repeat(10 << 20), "path": "/workspace/a"}));
-        assert_eq!(
-            (&record["content"]["bytes"], &record["path"]),
-            (&json!(10 << 20), &json!("/workspace/a"))
-        );
-    }
-
-    #[test]
-    fn deep_and_wide_arguments_stay_small() {
-        let mut deep = json!(1);
-        for _ in 0..100 {
-            deep = json!([deep]);
-        }
-        let wide: Vec<u32> = (0..100_000).collect();
-        let text = redacted(json!({"deep": deep, "wide": wide})).to_string();
-        assert!(text.len() < 1000, "{}", text.len());
-    }
-}
+mod tests;

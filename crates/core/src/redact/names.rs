@@ -17,7 +17,20 @@ const SECRET_NAMES: [&str; 12] = [
 ];
 
 /// Ends of names that mean a secret in an environment, where `key` and `pat` have no other use.
-pub(super) const SECRET_ENDINGS: [&str; 7] = ["_key", "_pat", "_pwd", "_auth", "-key", "bearer", "accesskey"];
+pub(super) const SECRET_ENDINGS: [&str; 12] = [
+    "_key",
+    "_pat",
+    "_pwd",
+    "_auth",
+    "-key",
+    "bearer",
+    "accesskey",
+    "accountkey",
+    "sharedkey",
+    "privatekey",
+    "signingkey",
+    "masterkey",
+];
 
 /// How keys of well-known providers begin, and the node's own.
 pub(super) const SECRET_BEGINNINGS: [&str; 24] = [
@@ -77,21 +90,34 @@ const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "token", "negotiate"];
 /// Names that come before the colon of a script, of a test or of a reference as well: `npm run auth:test`.
 const SCRIPTS: [&str; 6] = ["auth", "token", "secret", "cred", "creds", "pat"];
 /// Shorter words begin like a key by chance.
-const SHORTEST_KEY: usize = 20;
+pub(super) const SHORTEST_KEY: usize = 20;
 
 pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_NAMES.iter().any(|secret| name.contains(secret))
+    let name = name.as_bytes();
+    // Asked of most words of every call: few letters begin one of these names.
+    (0..name.len()).any(|at| {
+        matches!(name[at].to_ascii_lowercase(), b'a' | b'c' | b'p' | b's' | b't')
+            && SECRET_NAMES.iter().any(|secret| begins(&name[at..], secret))
+    })
+}
+
+fn begins(text: &[u8], word: &str) -> bool {
+    text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+fn ends(text: &str, word: &str) -> bool {
+    let text = text.as_bytes();
+    text.len().checked_sub(word.len()).is_some_and(|start| begins(&text[start..], word))
 }
 
 /// Whether the value of an option, a variable or a header of this name is a secret.
 pub(super) fn names_secret(name: &str) -> bool {
-    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    let name = name.trim_start_matches('-');
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
-    !SETTINGS.iter().any(|setting| name.ends_with(setting))
-        && (is_secret_name(&name)
-            || WHOLE_NAMES.contains(&last)
-            || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)))
+    (is_secret_name(name)
+        || WHOLE_NAMES.iter().any(|whole| last.eq_ignore_ascii_case(whole))
+        || SECRET_ENDINGS.iter().any(|ending| ends(name, ending)))
+        && !SETTINGS.iter().any(|setting| ends(name, setting))
 }
 
 /// As [`names_secret`], of a parameter in an address: whoever has its signature may use the address.
@@ -111,8 +137,37 @@ pub(super) fn is_scheme(word: &str) -> bool {
     SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
+/// Whether a word after the name of a header may be a scheme that nobody has listed: `Bot`, `AWS4-HMAC-SHA256`.
+pub(super) fn may_be_scheme(word: &str) -> bool {
+    const LONGEST: usize = 20;
+    let is_plain = word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-');
+    !word.is_empty() && word.len() <= LONGEST && (is_plain || word.contains("-SHA"))
+}
+
+/// Names of what proves that somebody has a secret, which is worth as much as long as it is valid.
+pub(super) fn names_proof(name: &str) -> bool {
+    ["signature", "response"].iter().any(|proof| name.eq_ignore_ascii_case(proof))
+}
+
+pub(super) fn is_password(name: &str) -> bool {
+    ["password", "passwd"].iter().any(|password| name.eq_ignore_ascii_case(password))
+}
+
+/// Whether this may be a password where none is announced: letters and digits together are no word of a sentence.
+pub(super) fn looks_made_up(word: &str) -> bool {
+    const SHORTEST: usize = 6;
+    word.len() >= SHORTEST
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && !word.contains(['/', '=', ':'])
+}
+
+pub(super) fn is_authorization(name: &str) -> bool {
+    ends(name, "authorization")
+}
+
 pub(super) fn is_cookie(name: &str) -> bool {
-    name.to_ascii_lowercase().ends_with("cookie")
+    ends(name, "cookie")
 }
 
 pub(super) fn is_key(name: &str) -> bool {

@@ -7,6 +7,8 @@ pub(super) struct Program {
     /// Which of `PASSWORD_OPTIONS` are followed by a password, with or without a blank between. A bit for each, and it
     /// only gets more of them: a later word that happens to be a program's name takes nothing away.
     options: u8,
+    /// Whether it takes several letters after one dash, as `curl -su ann:pw`. Stays once it is so, like those.
+    clusters: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +57,14 @@ const CONTAINERS: [&str; 4] = ["docker", "podman", "nerdctl", "buildah"];
 /// Only those that nobody gives a password to.
 const HARMLESS: [&str; 8] = ["sort", "uniq", "id", "ps", "ls", "du", "date", "tar"];
 
+/// Options of curl that have no value, and may stand in one word before another.
+const FLAGS: &[u8] = b"aBfgGiIjJklLMnNOpqRsSvVZ#0123456:";
+
 /// Words before the name of a program.
 const BEFORE: [&str; 8] = ["sudo", "env", "xargs", "time", "nohup", "exec", "command", "nice"];
 
 impl Program {
-    pub(super) const UNKNOWN: Self = Self { kind: Kind::Unknown, options: 0 };
+    pub(super) const UNKNOWN: Self = Self { kind: Kind::Unknown, options: 0, clusters: false };
 
     /// The program that a word names, by its last part.
     pub(super) fn named(word: &str) -> Self {
@@ -70,33 +75,44 @@ impl Program {
             name if HARMLESS.contains(&name) => Kind::Harmless,
             _ => Kind::Unknown,
         };
-        Self { kind, options: options(|_, programs| programs.contains(&name)) }
+        Self { kind, options: options(|_, programs| programs.contains(&name)), clusters: name == "curl" }
     }
 
     /// What is known after another of its words.
     pub(super) fn having(self, word: &str) -> Self {
         // Wherever it stands: that something is hidden too much is the smaller harm.
-        let mut known = self.options | Self::named(word).options;
+        let named = Self::named(word);
+        let mut known = self.options | named.options;
         if self.kind == Kind::Containers && word == "login" {
             known |= options(|option, _| option == "-p");
         }
-        Self { options: known, ..self }
+        Self { options: known, clusters: self.clusters || named.clusters, ..self }
     }
 
     /// Whether a name and a password may follow this option.
     pub(super) fn is_user_option(self, word: &str) -> bool {
-        USERS.contains(&word) && !(self.is_harmless() && word == "-u")
+        let clustered = || self.clustered_user(word).is_some_and(str::is_empty);
+        (USERS.contains(&word) && !(self.is_harmless() && word == "-u")) || clustered()
     }
 
     /// The value of an option for a name and a password that is one word with it: `-uann:pw`, `--user=ann:pw`.
     pub(super) fn joined_user(self, word: &str) -> Option<&str> {
-        USERS.iter().find_map(|option| {
+        let joined = USERS.iter().find_map(|option| {
             let rest = word.strip_prefix(option)?;
             match option.starts_with("--") {
                 true => rest.strip_prefix('='),
                 false => (!(self.is_harmless() && *option == "-u")).then_some(rest),
             }
-        })
+        });
+        joined.or_else(|| self.clustered_user(word))
+    }
+
+    /// What follows the option for a name and a password, where others stand in the same word before it.
+    fn clustered_user(self, word: &str) -> Option<&str> {
+        let letters = word.strip_prefix('-').filter(|_| self.clusters)?;
+        letters
+            .trim_start_matches(|letter: char| letter.is_ascii() && FLAGS.contains(&(letter as u8)))
+            .strip_prefix(['u', 'U'])
     }
 
     /// What follows an option for a password within the same word; empty when the next word is it.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::names::SHORTEST_KEY;
+
 /// Words as a shell would split them, with their quotes.
 pub(super) fn shell_words(text: &str) -> Vec<Range<usize>> {
     let mut words = Vec::new();
@@ -31,9 +33,21 @@ pub(super) fn blank_words(text: &str) -> Vec<Range<usize>> {
     text.split_whitespace().map(|word| start(word)..start(word) + word.len()).collect()
 }
 
+/// Whether a text has no sign, no blank and no quote that could announce a secret, and nothing long enough to be a key.
+pub(super) fn is_one_plain_word(text: &str) -> bool {
+    let mut run = 0;
+    text.bytes().all(|byte| {
+        run = if is_part(byte) { run + 1 } else { 0 };
+        byte == b'/' || (1..SHORTEST_KEY).contains(&run)
+    })
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
 /// Runs of characters that names are made of.
 pub(super) fn names(word: &str) -> impl Iterator<Item = Range<usize>> {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let bytes = word.as_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -54,15 +68,29 @@ pub(super) fn value_after(word: &str, end: usize) -> Option<usize> {
     let sign = rest.trim_start_matches(['"', '\'', '\\', ']']).trim_start();
     // Of an address, or of a path through modules.
     let joins = sign.starts_with("://") || rest.starts_with("::");
-    if !sign.starts_with(['=', ':']) || joins {
-        return None;
-    }
-    Some(word.len() - after_sign(sign).len())
+    let value = after_sign(sign).filter(|_| !joins)?;
+    Some(word.len() - value.len())
 }
 
-/// What follows `=` or `:`, without the quotes around it.
-pub(super) fn after_sign(sign: &str) -> &str {
-    sign.trim_start_matches(['=', ':', '>']).trim_start().trim_start_matches(['"', '\'', '\\'])
+/// What follows `=`, `:`, `:=`, `=>` or `+=`, without the quotes around it.
+pub(super) fn after_sign(text: &str) -> Option<&str> {
+    let added = ["+=", "?=", "||=", "??="].iter().find_map(|sign| text.strip_prefix(sign));
+    let value = added.or_else(|| text.strip_prefix(['=', ':']))?.trim_start_matches(['=', ':', '>']);
+    Some(value.trim_start().trim_start_matches(['"', '\'', '\\']))
+}
+
+/// Where the value begins of a member that is called just that, after one that had the name: `"value": "X"`.
+pub(super) fn value_of_pair(word: &str) -> Option<usize> {
+    let first = names(word).next()?;
+    word[first.clone()].eq_ignore_ascii_case("value").then(|| value_after(word, first.end))?
+}
+
+/// Where a digest or a signature ends that begins at `value`: too long to be a word, and made of nothing else.
+pub(super) fn end_of_proof(word: &str, value: usize) -> Option<usize> {
+    const SHORTEST: usize = 32;
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=_-%".contains(&byte);
+    let length = word[value..].bytes().take_while(|byte| is_digit(*byte)).count();
+    (length >= SHORTEST).then_some(value + length)
 }
 
 /// Whether a run of the word, whose first `?` is at `query`, is a parameter of an address: `?name=` or `&name=`.

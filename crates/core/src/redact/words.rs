@@ -1,19 +1,23 @@
 //! Secrets among the words of a command, or of any other text.
 //!
 //! A secret is known by what stands before it: an option (`--token X`), a variable or a member (`PASSWORD=X`,
-//! `"password": "X"`), a header (`Authorization: Bearer X`), a parameter (`?sig=X`), or the start of an address
-//! (`https://ann:X@host`). Some are known by how they begin. What is in doubt is hidden: a record that says less can
-//! still be read, one that says too much can't be taken back.
+//! `"password": "X"`), a header (`Authorization: Bearer X`), a parameter (`?sig=X`), the start of an address
+//! (`https://ann:X@host`), or an element or a block around it. Some are known by how they begin. What is in doubt is
+//! hidden: a record that says less can still be read, one that says too much can't be taken back.
 
 use std::{borrow::Cow, ops::Range};
 
 use super::{
     REDACTED,
-    names::{is_cookie, is_key, is_scheme, is_script, names_secret, names_secret_parameter},
+    blocks::look_at_blocks,
+    names::{
+        is_authorization, is_cookie, is_key, is_password, is_scheme, is_script, looks_made_up, may_be_scheme,
+        names_proof, names_secret, names_secret_parameter,
+    },
     programs::{self, Program},
     split::{
-        after_sign, blank_words, end_of_parameter, is_parameter, names, password_after_name,
-        passwords_in_addresses, shell_words, value_after,
+        after_sign, blank_words, end_of_parameter, end_of_proof, is_one_plain_word, is_parameter, names,
+        password_after_name, passwords_in_addresses, shell_words, value_after, value_of_pair,
     },
 };
 
@@ -44,6 +48,7 @@ fn masked_words(words: &[impl AsRef<str>], mut reader: Reader) -> Vec<Cow<'_, st
         .map(|word| {
             let word = word.as_ref();
             let mut found = Vec::new();
+            look_at_blocks(bounded(word), &mut found);
             reader.read(bounded(word), 0, &mut found);
             masked(word, found)
         })
@@ -52,6 +57,10 @@ fn masked_words(words: &[impl AsRef<str>], mut reader: Reader) -> Vec<Cow<'_, st
 
 /// A text without the secrets in it.
 pub(super) fn masked_text(text: &str) -> Cow<'_, str> {
+    // Most are: a path, a name, a pattern.
+    if is_one_plain_word(text) {
+        return text.into();
+    }
     let mut found = Vec::new();
     look_at_text(bounded(text), &mut found);
     masked(text, found)
@@ -88,8 +97,19 @@ enum Next {
     Secret,
     /// It is a secret from its first colon on.
     AfterColon,
-    /// It is the value of a secret if it begins with `=` or `:`, or is only that and the next one is.
+    /// It is the value of a secret if it begins with `=` or `:`, or is only that and the next one is; or if it is said
+    /// to be the value of what was named.
     Named,
+    /// The same, or it is the password itself.
+    Password,
+    /// It says how a header proves who somebody is, or is that already.
+    Scheme,
+    /// It is what a header has after that, and goes on after a comma.
+    Credentials,
+    /// It and what follows are of a command whose output is the secret, as long as so many brackets are open.
+    Inside(usize),
+    /// The same between backticks.
+    Ticks,
     /// It is another cookie.
     Cookie,
     /// It says which kind of key begins, or certificate, that is cut into words.
@@ -104,6 +124,7 @@ fn look_at_text(text: &str, found: &mut Vec<Range<usize>>) {
     if let Some(key) = private_key(text) {
         found.push(key..text.len());
     }
+    look_at_blocks(text, found);
     Reader::line(0).read_all(text, shell_words(text), 0, found);
 }
 
@@ -122,11 +143,13 @@ struct Reader {
     /// Whether the words are of a line that a shell would read.
     is_line: bool,
     depth: usize,
+    /// How many more words may be of an entry that has a name and a password, as in `.netrc`.
+    entry: u8,
 }
 
 impl Reader {
     fn line(depth: usize) -> Self {
-        Self { next: Next::Plain, program: Program::UNKNOWN, begins: true, is_line: true, depth }
+        Self { next: Next::Plain, program: Program::UNKNOWN, begins: true, is_line: true, depth, entry: 0 }
     }
 
     fn list() -> Self {
@@ -142,6 +165,8 @@ impl Reader {
     /// Adds the secrets of a word that begins at `at` of the whole.
     fn read(&mut self, word: &str, at: usize, found: &mut Vec<Range<usize>>) {
         let bare = word.trim_matches(AROUND);
+        let of_entry = self.entry == 1;
+        self.entry = if matches!(bare, "login" | "machine") { 2 } else { self.entry.saturating_sub(1) };
         if let Some(next) = self.expected(word, bare, at, found) {
             self.next = next;
             return;
@@ -154,17 +179,39 @@ impl Reader {
         }
         // Of a list each word stands for itself, whatever it ends with.
         self.begins |= self.is_line && programs::ends_command(word);
-        self.next = self.look(word, bare, at, found);
+        self.next = match self.look(word, bare, at, found) {
+            Next::Named if is_password(bare) && of_entry => Next::Secret,
+            Next::Named if is_password(bare) => Next::Password,
+            next => next,
+        };
     }
 
     /// What comes of a word that the one before it announced; `None` when it is to be looked at like any other.
     fn expected(&self, word: &str, bare: &str, at: usize, found: &mut Vec<Range<usize>>) -> Option<Next> {
         let whole = at..at + word.len();
         match self.next {
-            // An option that follows is no value.
-            Next::Secret if !bare.starts_with("--") && !bare.is_empty() => {
+            // An option that follows is no value, but for one in quotes.
+            Next::Secret if !word.starts_with("--") && !bare.is_empty() => {
                 found.push(whole);
-                Some(if is_scheme(bare) { Next::Secret } else { Next::Plain })
+                // A name within is that of a part: `credentials: {A: X`.
+                let goes_on = is_scheme(bare) || bare.ends_with(':');
+                Some(if goes_on { Next::Secret } else { after_value(bare) })
+            }
+            Next::Scheme if !word.starts_with("--") && !bare.is_empty() => {
+                found.push(whole);
+                Some(if may_be_scheme(bare) { Next::Credentials } else { after_value(bare) })
+            }
+            Next::Credentials if !word.starts_with("--") && !bare.contains("://") => {
+                found.push(whole);
+                Some(if word.ends_with(',') { Next::Credentials } else { Next::Plain })
+            }
+            Next::Inside(open) => {
+                found.push(whole);
+                Some(inside(open, word))
+            }
+            Next::Ticks => {
+                found.push(whole);
+                Some(if word.contains('`') { Next::Plain } else { Next::Ticks })
             }
             Next::Cookie => {
                 found.push(whole);
@@ -175,13 +222,20 @@ impl Reader {
                 found.push(at + password..at + word.len());
                 Some(Next::Plain)
             }
-            Next::Named if word.starts_with(['=', ':']) && !word.starts_with("::") => {
-                let value = after_sign(word);
-                if value.is_empty() {
-                    return Some(Next::Secret);
+            Next::Named | Next::Password => {
+                let sign = after_sign(word).filter(|_| !word.starts_with("::"));
+                match sign.map(|value| word.len() - value.len()).or_else(|| value_of_pair(word)) {
+                    Some(value) if value == word.len() => Some(Next::Secret),
+                    Some(value) => {
+                        found.push(at + value..at + word.len());
+                        Some(after_value(&word[value..]))
+                    }
+                    None if self.next == Next::Password && looks_made_up(bare) => {
+                        found.push(whole);
+                        Some(Next::Plain)
+                    }
+                    None => None,
                 }
-                found.push(at + word.len() - value.len()..at + word.len());
-                Some(Next::Plain)
             }
             Next::Kind if bare.starts_with("PRIVATE") => {
                 found.push(whole);
@@ -194,7 +248,7 @@ impl Reader {
                 found.push(whole);
                 Some(Next::Key)
             }
-            Next::Secret | Next::Named | Next::Kind | Next::Plain => None,
+            Next::Secret | Next::Scheme | Next::Credentials | Next::Kind | Next::Plain => None,
         }
     }
 
@@ -255,11 +309,13 @@ impl Reader {
 
 /// What the names in a word announce; `None` when the rest of it is still to be looked at.
 fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<usize>>) -> Option<Next> {
-    let end = word.trim_end_matches(['"', '\'']).len();
+    let end = word.trim_end_matches(['"', '\'', ']', ',']).len();
     // Once for the whole word: of its many runs each would look as far.
     let query = word.find('?');
     let mut hidden = 0;
     let mut first = true;
+    // Whether a member before was the name of a secret, whose value is in another.
+    let mut named = false;
     for run in names(word) {
         let name = &word[run.clone()];
         if is_key(name) {
@@ -273,23 +329,43 @@ fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<
             }
             Some(value) if names_secret(name) && !(first && names_script(word, &run)) => {
                 if value == word.len() {
-                    return Some(if is_cookie(name) { Next::Cookie } else { Next::Secret });
+                    return Some(match name {
+                        name if is_cookie(name) => Next::Cookie,
+                        name if is_authorization(name) => Next::Scheme,
+                        _ => Next::Secret,
+                    });
                 }
                 // Where blanks follow, the value may end at one: then the text inside is looked at word by word.
                 if !has_blanks || first {
                     found.push(at + value..at + word.len());
                     return Some(match word[value..].trim_matches(AROUND) {
+                        scheme if is_authorization(name) && may_be_scheme(scheme) => Next::Credentials,
                         scheme if is_scheme(scheme) => Next::Secret,
                         _ if is_cookie(name) => after_cookie(word),
-                        _ => Next::Plain,
+                        value => after_value(value),
                     });
+                }
+            }
+            Some(value) if named && name.eq_ignore_ascii_case("value") => {
+                if value == word.len() {
+                    return Some(Next::Secret);
+                }
+                found.push(at + value..at + word.len());
+                return Some(Next::Plain);
+            }
+            Some(value) if value >= hidden && names_proof(name) => {
+                if let Some(end) = end_of_proof(word, value) {
+                    hidden = end;
+                    found.push(at + value..at + end);
                 }
             }
             None if run.end == end && names_secret(name) && name.starts_with('-') => {
                 return Some(Next::Secret);
             }
             None if run.end == end && names_secret(name) && !has_blanks => return Some(Next::Named),
-            _ => {}
+            // Only then another member may follow.
+            None => named |= word[run.end..].starts_with(['"', '\'', '\\']) && names_secret(name),
+            Some(_) => {}
         }
         first = false;
     }
@@ -301,6 +377,25 @@ fn names_script(word: &str, run: &Range<usize>) -> bool {
     let bare = word.trim_matches(AROUND);
     word[..run.start].trim_matches(AROUND).is_empty()
         && bare.split_once(':').is_some_and(|(name, rest)| name.len() == run.len() && is_script(name, rest))
+}
+
+/// What follows a secret: nothing more of it, unless a command begins there that says it.
+fn after_value(value: &str) -> Next {
+    match value.strip_prefix("$(") {
+        Some(command) => inside(1, command),
+        None if value.starts_with('`') && value.matches('`').count() % 2 == 1 => Next::Ticks,
+        None => Next::Plain,
+    }
+}
+
+/// What follows a word of such a command.
+fn inside(open: usize, word: &str) -> Next {
+    let open = word.bytes().fold(open, |open, byte| match byte {
+        b'(' => open + 1,
+        b')' => open.saturating_sub(1),
+        _ => open,
+    });
+    if open == 0 { Next::Plain } else { Next::Inside(open) }
 }
 
 /// Cookies follow one another after semicolons.

@@ -124,6 +124,86 @@ fn whole_lines_are_read_like_words() {
     }
 }
 
+/// How secrets are announced besides, and neighbours that announce none.
+#[test]
+fn rarer_announcements_are_known_from_their_neighbours() {
+    for (line, shown) in [
+        ("Authorization: Bot hunter2 x", "Authorization: [redacted] [redacted] x"),
+        ("Authorization:ApiKey hunter2 x", "Authorization:[redacted] [redacted] x"),
+        ("curl -H Authorization:h2nter https://h/", "curl -H Authorization:[redacted] https://h/"),
+        ("Proxy-Authorization: hunter https://h/", "Proxy-Authorization: [redacted] https://h/"),
+        (
+            "Authorization: AWS4-HMAC-SHA256 Credential=AK/s3, SignedHeaders=host, Signature=hunter2 x",
+            "Authorization: [redacted] [redacted] [redacted] [redacted] x",
+        ),
+        (
+            r#"Authorization: Digest username="ann", uri="/", response="hunter2" x"#,
+            "Authorization: [redacted] [redacted] [redacted] [redacted] x",
+        ),
+        ("AWS4 Signature=0123456789abcdef0123456789abcdef, x", "AWS4 Signature=[redacted], x"),
+        (
+            r#"realm="x", response="0123456789abcdef0123456789abcdef", qop=auth"#,
+            r#"realm="x", response="[redacted]", qop=auth"#,
+        ),
+        ("response=ok Signature=none response=0123456789", "response=ok Signature=none response=0123456789"),
+        ("TOKEN+=hunter2 make", "TOKEN+=[redacted] make"),
+        ("TOKEN ?= hunter2", "TOKEN ?= [redacted]"),
+        ("credentials: {A: hunter} b: 2", "credentials: [redacted] [redacted] b: 2"),
+        (r#"{"a": 1, "password": "--hunter"}"#, r#"{"a": 1, "password": [redacted]"#),
+        ("COUNT+=1 x?=2", "COUNT+=1 x?=2"),
+        ("os.environ['TOKEN'] = 'hunter2'", "os.environ['TOKEN'] = [redacted]"),
+        ("os.environ['TOKEN']='hunter2'", "os.environ['TOKEN']='[redacted]"),
+        ("os.environ['LANG'] = 'C'", "os.environ['LANG'] = 'C'"),
+        ("run --token=$(echo hunter2) -v", "run --token=[redacted] [redacted] -v"),
+        (
+            "run --token $(echo $(printf hunter2) x) -v",
+            "run --token [redacted] [redacted] [redacted] [redacted] -v",
+        ),
+        ("PASSWORD=`echo hunter2` make", "PASSWORD=[redacted] [redacted] make"),
+        ("run --name=$(echo hunter2) -v", "run --name=$(echo hunter2) -v"),
+        ("curl -su ann:hunter2 h", "curl -su ann:[redacted] h"),
+        ("curl -fsSLuann:hunter2 h", "curl -fsSLuann:[redacted] h"),
+        ("docker exec c curl -sU ann:hunter2 h", "docker exec c curl -sU ann:[redacted] h"),
+        ("rsync -avu src:a dst && curl -so u:x h", "rsync -avu src:a dst && curl -so u:x h"),
+        ("AccountName=a;AccountKey=hunter2==;EndpointSuffix=x", "AccountName=a;AccountKey=[redacted]"),
+        ("AccountName=a;Suffix=x monkey=b", "AccountName=a;Suffix=x monkey=b"),
+        ("<a><password>hunter 2</password><b>x</b></a>", "<a><password>[redacted]</password><b>x</b></a>"),
+        (
+            "<w:Password Type=\"t\">\n hunter2\n</w:Password> <user>ann</user>",
+            "<w:Password Type=\"t\">[redacted]</w:Password> <user>ann</user>",
+        ),
+        ("<secret><b>hunter2</b></secret>", "<secret>[redacted]</secret>"),
+        ("usage: run <token> <file>, Vec<Token> </x>", "usage: run <token> <file>, Vec<Token> </x>"),
+        ("machine h login ann password hunter x", "machine h login ann password [redacted] x"),
+        ("machine h\n  password hunter\n", "machine h\n  password [redacted]\n"),
+        ("password hunter2", "password [redacted]"),
+        (
+            "password reset, the password of ann, passwd now",
+            "password reset, the password of ann, passwd now",
+        ),
+        ("login first, then the password reset", "login first, then the password reset"),
+        (
+            "a: 1\ntoken: |\n  hunter\n\n   two\nb: 2",
+            "a: 1\ntoken: [redacted]\n  [redacted]\n\n   [redacted]\nb: 2",
+        ),
+        ("- 'api_key': >-\n    hunter\n  b: 2", "- 'api_key': [redacted]\n    [redacted]\n  b: 2"),
+        ("text: |\n  hunter\nb: 2", "text: |\n  hunter\nb: 2"),
+        (r#"[{"name":"DB_PASSWORD","value":"hunter2"}]"#, r#"[{"name":"DB_PASSWORD","value":"[redacted]"#),
+        (r#"{"key": "DB_PASSWORD", "value": "hunter2"}"#, r#"{"key": "DB_PASSWORD", "value": [redacted]"#),
+        ("- name: DB_PASSWORD\n  value: hunter\n", "- name: DB_PASSWORD\n  value: [redacted]\n"),
+        (r#"[{"name":"title","value":"Hello"}]"#, r#"[{"name":"title","value":"Hello"}]"#),
+        (r#"{"name": "title", "value": "Hello"}"#, r#"{"name": "title", "value": "Hello"}"#),
+    ] {
+        assert_eq!(kept(line), shown);
+    }
+    assert_eq!(argv(&["curl", "-su", "ann:pw"]), ["curl", "-su", "ann:[redacted]"]);
+    assert_eq!(
+        argv(&["-d", "a: 1\ntoken: |\n  hunter\n"]),
+        ["-d", "a: 1\ntoken: [redacted]\n  [redacted]\n"]
+    );
+    assert_eq!(argv(&["<password>x</password>"]), ["<password>[redacted]</password>"]);
+}
+
 #[test]
 fn what_a_program_is_given_is_read_as_its_own() {
     let given = |program: &str, arguments: &[&str]| -> Vec<String> {
@@ -163,7 +243,7 @@ fn holds(text: &str, secret: &str) -> bool {
 }
 
 /// How a secret may be announced, `{}` standing for it. The first word is the program.
-const ANNOUNCED: [&[&str]; 20] = [
+const ANNOUNCED: [&[&str]; 24] = [
     &["run", "--token", "{}"],
     &["run", "--client-secret", "{}"],
     &["run", "--password={}"],
@@ -181,6 +261,10 @@ const ANNOUNCED: [&[&str]; 20] = [
     &["mysql", "-p{}"],
     &["mysql", "-h", "host", "-p", "{}"],
     &["redis-cli", "-a", "{}"],
+    &["curl", "-su", "ann:{}"],
+    &["run", "-H", "Authorization: Bot {}"],
+    &["run", "TOKEN+={}"],
+    &["run", "<password>{}</password>"],
     &["docker", "login", "-u", "ann", "-p", "{}"],
     &["mysql", "-u", "root", "ab", "-p{}"],
     &["docker", "--config", "/tmp/zip", "login", "-u", "ann", "-p", "{}"],

@@ -1,6 +1,6 @@
 //! MCP over a pipe: one JSON text per line each way. A client of either era is served, message by message.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use aegis_core::Caller;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     sync::{Semaphore, broadcast::error::RecvError, mpsc},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     abilities::{self, Abilities},
@@ -35,9 +35,6 @@ const MOST_AT_ONCE: usize = 256;
 const OUTBOX: usize = 64;
 /// How much room for answers is kept between writes.
 const LARGEST_KEPT: usize = 1 << 20;
-/// How long calls may go on after the client closed its end. Then nobody waits for them any more: those that only
-/// read are dropped, and the plane sees those through that change something.
-const LAST_CALLS: Duration = Duration::from_secs(5);
 
 /// Serves one client until it closes its end or the node stops. `output` carries nothing but the protocol.
 pub async fn serve<R, W>(doors: Arc<Doors>, caller: Caller, input: R, output: W) -> io::Result<()>
@@ -86,6 +83,7 @@ where
         questions: Arc::default(),
         places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
         work: TaskTracker::new(),
+        over: doors.stopping.child_token(),
     };
     let in_flight = Arc::clone(&pipe.in_flight);
     let reading = pipe.read(input);
@@ -139,6 +137,8 @@ struct Pipe {
     questions: Arc<Questions>,
     places: Arc<Semaphore>,
     work: TaskTracker,
+    /// Cancelled when no more requests are read: then only calls are waited for.
+    over: CancellationToken,
 }
 
 impl Pipe {
@@ -163,8 +163,12 @@ impl Pipe {
                 Err(error) => break Err(error),
             }
         };
+        self.over.cancel();
         self.work.close();
-        if tokio::time::timeout(LAST_CALLS, self.work.wait()).await.is_err() {
+        // Afterwards nobody waits for them any more: those that only read are dropped, and the plane sees those through
+        // that change something.
+        let patience = self.conversation.doors.plane.drain_time();
+        if tokio::time::timeout(patience, self.work.wait()).await.is_err() {
             self.in_flight.withdraw_all();
             self.work.wait().await;
         }
@@ -220,7 +224,7 @@ impl Pipe {
     /// Tells a stateless client what it asked to hear, until it withdraws the request.
     async fn listen(&self, mut listening: Listening, request: &Request<'_>) {
         let entered = self.in_flight.enter(request.id);
-        let (outbox, stopping) = (self.outbox.clone(), self.conversation.doors.stopping.clone());
+        let (outbox, over) = (self.outbox.clone(), self.over.clone());
         let telling = async move {
             let telling = async {
                 let mut line = Some(listening.acknowledge().await);
@@ -233,9 +237,11 @@ impl Pipe {
                 let _ = outbox.send(listening.end()).await;
             };
             tokio::select! {
+                // What is ready to be said is said, also to a client that asked and closed its end at once.
+                biased;
                 () = telling => {}
                 () = entered.withdrawn.cancelled() => {}
-                () = stopping.cancelled() => {}
+                () = over.cancelled() => {}
             }
         };
         self.spawn(telling).await;

@@ -141,11 +141,15 @@ pub(super) async fn apply(
         Some("") => Over::Nothing,
         Some(version) => Over::Version(ContextVersion::new(version)),
     };
+    let doubts = doors.doubts(std::slice::from_ref(&context));
     let changed = doors.contexts.apply(context, &over, &operator).await?;
     if how.drop {
         doors.contexts.drop_older(&name, &operator).await?;
     }
-    Ok(Json(told(&changed, how.drop)))
+    let mut told = told(&changed, how.drop);
+    told["warnings"] =
+        doubts.iter().map(|doubt| json!({"pointer": doubt.pointer, "message": doubt.message})).collect();
+    Ok(Json(told))
 }
 
 pub(super) async fn delete(

@@ -63,6 +63,8 @@ pub(crate) fn routes(doors: &Arc<Doors>) -> Router {
         .route("/v1/upstreams/test", post(upstreams::test_other))
         .route("/v1/upstreams/{name}", get(upstreams::show).put(upstreams::put).delete(upstreams::remove))
         .route("/v1/upstreams/{name}/restart", post(upstreams::restart))
+        .route("/v1/upstreams/{name}/enable", post(upstreams::enable))
+        .route("/v1/upstreams/{name}/disable", post(upstreams::disable))
         .route("/v1/upstreams/{name}/test", post(upstreams::test))
         .route("/v1/upstreams/{name}/sign-in", post(upstreams::sign_in))
         .route("/v1/upstreams/{name}/signed-in", post(upstreams::signed_in))

@@ -53,7 +53,7 @@ pub(super) async fn create(
     let operator = guard::operator(&doors, &headers).await?;
     let wanted: Wanted = wire::read(&body)?;
     let (token, secret) = make(&doors, &operator, wanted).await?;
-    let mut answer = json!(token);
+    let mut answer = shown(&token);
     answer["token"] = secret.expose().into();
     Ok((StatusCode::CREATED, Json(answer)))
 }
@@ -90,6 +90,7 @@ pub(super) async fn list(
     let limit = page.limit.unwrap_or(100).min(MOST_LISTED);
     let after = page.after.as_deref().map(CredentialId::new);
     let tokens = doors.registry.list(None, limit, after.as_ref()).await.map_err(|error| fault(&error))?;
+    let tokens: Vec<Value> = tokens.iter().map(shown).collect();
     Ok(Json(json!({"tokens": tokens})))
 }
 
@@ -97,14 +98,21 @@ pub(super) async fn revoke(
     State(doors): State<Arc<Doors>>,
     Path(id): Path<String>,
     headers: HeaderMap,
-) -> Result<Json<Token>, Refused> {
+) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     let token = doors.registry.revoke(&id.as_str().into()).await.map_err(|error| match error {
         RegistryError::NoSuchToken(_) => Refused::unknown(error.to_string(), "aegis token list"),
         error => fault(&error).into(),
     })?;
     note(&doors, &operator, "token-revoked", &token).await?;
-    Ok(Json(token))
+    Ok(Json(shown(&token)))
+}
+
+/// With what has become of it by now, so that nobody has to compare times.
+fn shown(token: &Token) -> Value {
+    let mut shown = json!(token);
+    shown["state"] = json!(token.state_at(Timestamp::now()));
+    shown
 }
 
 async fn note(doors: &Doors, operator: &Caller, action: &str, token: &Token) -> Result<(), Violation> {

@@ -99,7 +99,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
-    let servers: Vec<Value> = doors.servers.list().await.iter().map(row).collect();
+    let servers: Vec<Value> = doors.servers.list().await.iter().map(|server| row(&doors, server)).collect();
     let shared = doors.servers.shared_resources().await;
     Ok(Json(json!({"total": servers.len(), "upstreams": servers, "shared_resources": shared})))
 }
@@ -116,7 +116,7 @@ pub(super) async fn show(
         settled(&doors, &name, Duration::from_secs(seconds.min(LONGEST_WAIT))).await;
         server = doors.servers.show(&name).await?;
     }
-    let mut told = row(&server);
+    let mut told = row(&doors, &server);
     let shared = doors.servers.shared_resources().await;
     told["shared_resources"] =
         shared.into_iter().filter(|one| one.servers.contains(&name)).map(|one| json!(one)).collect();
@@ -148,7 +148,7 @@ async fn settled(doors: &Doors, name: &str, patience: Duration) {
 }
 
 /// A server on one line.
-fn row(server: &Server) -> Value {
+fn row(doors: &Doors, server: &Server) -> Value {
     let configured = &server.configured;
     let config = &configured.server;
     let claims: Vec<String> = config.claims().iter().map(ToString::to_string).collect();
@@ -163,6 +163,7 @@ fn row(server: &Server) -> Value {
         "enabled": config.enabled,
         "reached": reached,
         "claims": claims,
+        "replaces": doors.servers.replaces(configured),
         "status": server.status,
     })
 }
@@ -175,7 +176,7 @@ pub(super) async fn add(
     let operator = guard::operator(&doors, &headers).await?;
     let server = read(&body)?;
     let added = doors.servers.add(server, &operator).await?;
-    Ok((StatusCode::CREATED, Json(installed(&added))))
+    Ok((StatusCode::CREATED, Json(installed(&doors, &added))))
 }
 
 /// Adds the server, or puts it in the place of the added one of its name.
@@ -191,11 +192,11 @@ pub(super) async fn put(
         let other = format!("the address names `{name}` and the body `{}`", server.name);
         return Err(Violation::new(ViolationKind::MalformedRequest, other).into());
     }
-    Ok(Json(installed(&doors.servers.put(server, &operator).await?)))
+    Ok(Json(installed(&doors, &doors.servers.put(server, &operator).await?)))
 }
 
-fn installed(put: &Installed) -> Value {
-    let mut told = row(&put.server);
+fn installed(doors: &Doors, put: &Installed) -> Value {
+    let mut told = row(doors, &put.server);
     told["change"] = json!(put.change);
     told["missing"] = json!(put.missing);
     told
@@ -208,7 +209,26 @@ pub(super) async fn remove(
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     let removed = doors.servers.remove(&name, &operator).await?;
-    Ok(Json(json!({"name": name, "removed": true, "config": removed.server})))
+    Ok(Json(json!({"name": name, "removed": true, "config": removed.configured.server,
+        "secrets_deleted": removed.forgotten, "secrets_left": removed.left})))
+}
+
+pub(super) async fn enable(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    Ok(Json(installed(&doors, &doors.servers.switch(&name, true, &operator).await?)))
+}
+
+pub(super) async fn disable(
+    State(doors): State<Arc<Doors>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Refused> {
+    let operator = guard::operator(&doors, &headers).await?;
+    Ok(Json(installed(&doors, &doors.servers.switch(&name, false, &operator).await?)))
 }
 
 pub(super) async fn restart(
@@ -217,7 +237,7 @@ pub(super) async fn restart(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
-    Ok(Json(row(&doors.servers.restart(&name, &operator).await?)))
+    Ok(Json(row(&doors, &doors.servers.restart(&name, &operator).await?)))
 }
 
 /// Where somebody signs in to a server: an address for a browser.
@@ -248,7 +268,8 @@ pub(super) async fn signed_in(
 ) -> Result<Json<Value>, Refused> {
     let operator = guard::operator(&doors, &headers).await?;
     let CameBack { back } = wire::read(&body)?;
-    Ok(Json(row(&doors.servers.finish_sign_in(&name, &Secret::new(back), &operator).await?)))
+    let server = doors.servers.finish_sign_in(&name, &Secret::new(back), &operator).await?;
+    Ok(Json(row(&doors, &server)))
 }
 
 pub(super) async fn test(

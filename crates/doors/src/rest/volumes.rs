@@ -61,6 +61,7 @@ pub(super) async fn list(
     let operator = guard::operator(&doors, &headers).await?;
     let tenant = tenant_named(which.tenant.as_deref(), &operator.tenant)?;
     let volumes = doors.volumes.volumes(&tenant).await?;
+    let total = volumes.len();
     let shown: Vec<Value> = volumes
         .into_iter()
         .take(which.limit.unwrap_or(MOST_LISTED))
@@ -71,7 +72,7 @@ pub(super) async fn list(
             })
         })
         .collect();
-    Ok(Json(json!({"tenant": tenant, "volumes": shown})))
+    Ok(Json(json!({"tenant": tenant, "total": total, "volumes": shown, "nfs": doors.volumes.is_enabled()})))
 }
 
 pub(super) async fn exports(

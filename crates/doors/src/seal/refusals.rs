@@ -12,6 +12,7 @@ use aegis_core::{
     Event, Timestamp, Violation, ViolationKind,
     event::EventName,
     record::{Entry, NodeRecord},
+    redact,
 };
 use serde_json::{Map, Value};
 
@@ -102,7 +103,7 @@ impl Refusals {
             Trace::Record => {
                 let mut detail = claimed;
                 detail.insert("violation".into(), violation.kind.as_str().into());
-                detail.insert("message".into(), violation.message.as_str().into());
+                detail.insert("message".into(), redact::message(&violation.message).into());
                 write(doors, action, detail).await;
             }
             Trace::CountAndReport(rest) => self.report_in(doors, rest),

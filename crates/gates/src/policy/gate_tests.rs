@@ -436,3 +436,21 @@ fn the_shipped_contexts_have_versions_that_tell_them_apart() {
         assert_eq!(compiled.source.name, context.name);
     }
 }
+
+/// A moment is enough while they are being read; nothing but an operator helps when they can't be.
+#[test]
+fn a_tool_that_the_policies_were_not_read_with_is_closed() {
+    let gate = gate("");
+    let later = tool("fix.later", Mutability::ReadOnly, Route::Files);
+    let there = arguments(json!({"path": "/workspace/a"}));
+    let refused = || match gate.decide(&caller("workspace"), &later, &there).verdict.verdict {
+        Verdict::Deny(violation) => violation,
+        passed => panic!("{passed:?}"),
+    };
+    let soon = refused();
+    assert_eq!((soon.kind, soon.retry_after_seconds), (ViolationKind::UpstreamUnavailable, Some(1)));
+    gate.refuse_rules(compile("forbid", LabelRules::Off).unwrap_err());
+    let never = refused();
+    assert_eq!((never.kind, never.retry_after_seconds), (ViolationKind::UpstreamUnavailable, None));
+    assert!(never.hint.unwrap().contains("aegis policy list"));
+}

@@ -264,11 +264,7 @@ impl PolicyGate {
         };
         let rules = self.rules.load();
         if !rules.know(&tool.name) {
-            let unread = format!("the policies have not been read with `{}` yet", tool.name);
-            let unread = Violation::new(ViolationKind::Overloaded, unread)
-                .hint("its MCP server has only just offered it: make the call again")
-                .retry_after(1);
-            return denied(unread, version);
+            return denied(self.unread(tool), version);
         }
         let ruling = rules.judge(tool, &facts).unwrap_or_default();
         let version =
@@ -306,6 +302,21 @@ impl PolicyGate {
     pub fn admit(&self, caller: &Caller, tool: &ToolSpec, granted: &Granted) -> Result<Charge, Violation> {
         RateBook::charge(&self.rates, &RateKey::new(caller, tool), granted.budget)
             .map_err(|refused| refused.violation(tool, &granted.grant.rule))
+    }
+
+    /// Why nobody may call a tool that the policies in force were not read with.
+    fn unread(&self, tool: &ToolSpec) -> Violation {
+        let told = |why: &str| {
+            let message = format!("`{}` can't be called yet: {why}", tool.name);
+            Violation::new(ViolationKind::UpstreamUnavailable, message)
+        };
+        if self.refused_rules.load().is_some() {
+            return told("the policies can't be read, and without them it stays closed")
+                .hint("an operator looks at `aegis policy list`, and mends the files");
+        }
+        told("its MCP server has only just offered it, and the policies are being read with it")
+            .hint("make the call again in a moment")
+            .retry_after(1)
     }
 
     fn look(

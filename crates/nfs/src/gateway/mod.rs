@@ -143,6 +143,11 @@ impl Gateway {
         self.files.volumes_of(tenant).await.map_err(|error| unusable(&error))
     }
 
+    /// Whether volumes can be exported at all.
+    pub fn is_enabled(&self) -> bool {
+        self.config.enabled
+    }
+
     pub fn list(&self) -> Vec<ExportSummary> {
         let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<ExportSummary> =

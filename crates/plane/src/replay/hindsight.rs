@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// The arguments that a record holds only in part.
 pub(super) fn hidden<'a>(tool: &'a ToolSpec, recorded: &'a Map<String, Value>) -> Vec<&'a str> {
     // Some are not there at all, and nobody knows which.
-    if recorded.contains_key("…") {
+    if recorded.keys().any(|name| redact::hides_name(name)) {
         return tool.input_schema["properties"]
             .as_object()
             .map_or_else(Vec::new, |properties| properties.keys().map(String::as_str).collect());

@@ -4,6 +4,7 @@ use aegis_core::{
     Event, Timestamp,
     progress::{Listener, Progress},
     record::{Entry, NodeRecord},
+    redact,
 };
 use aegis_stores::audit::AuditLog;
 use tokio_util::task::TaskTracker;
@@ -35,7 +36,8 @@ impl Listener for Journal {
 
     fn event(&self, event: Event) {
         if let Some(action) = recorded_as(event.name) {
-            let (action, detail) = (action.to_owned(), event.detail.clone());
+            let (action, mut detail) = (action.to_owned(), event.detail.clone());
+            redact::detail(&mut detail);
             let record = NodeRecord { time: Timestamp::now(), action, caller: None, detail };
             let audit = self.audit.clone();
             self.writing.spawn(async move {

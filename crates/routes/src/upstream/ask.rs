@@ -12,7 +12,7 @@ use aegis_mcp_client::{Client, Error, Request, Version};
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{World, answer, bridge, server::Server};
+use super::{World, answer, bridge, reason, server::Server};
 use crate::tool::Run;
 
 /// How long a call waits for a server that has forgotten its session to be greeted again.
@@ -216,7 +216,8 @@ fn failed(server: &Server, world: &World, error: &Error) -> Unasked {
     } else {
         "; what it was to do may have happened"
     };
-    let failure = Failure::new(kind, world.redacted(&format!("the MCP server `{name}`: {error}{open}")));
+    let told = reason::told(error);
+    let failure = Failure::new(kind, world.redacted(&format!("the MCP server `{name}`: {told}{open}")));
     match error {
         Error::Rpc(error) => {
             let data = error.data.as_ref().and_then(|data| serde_json::from_str::<Value>(data.get()).ok());

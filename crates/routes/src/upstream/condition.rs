@@ -8,22 +8,43 @@ use aegis_core::{
     upstream::{ServerState, ServerStatus, ServerTool, Standing},
 };
 
-use super::server::{FAREWELL, Server};
+use super::{
+    definition,
+    reason::Reason,
+    server::{FAREWELL, Server},
+};
+
+/// So much of what a server said last is told with its state; its log has the rest.
+const LONGEST_WORDS: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Condition {
     pub(super) state: ServerState,
-    pub(super) reason: Option<String>,
+    pub(super) reason: Option<Reason>,
     pub(super) since: Timestamp,
     pub(super) starts: u64,
     pub(super) last_healthy: Option<Timestamp>,
     /// Why it ended last, until it has run again.
-    pub(super) ended: Option<String>,
+    pub(super) ended: Option<Reason>,
+    /// What it wrote last to its standard error, since it was started.
+    words: Option<String>,
 }
 
 impl Condition {
     pub(super) fn new(state: ServerState) -> Self {
-        Self { state, reason: None, since: Timestamp::now(), starts: 0, last_healthy: None, ended: None }
+        let since = Timestamp::now();
+        Self { state, reason: None, since, starts: 0, last_healthy: None, ended: None, words: None }
+    }
+
+    /// Why it is in its state, for whoever looks after it. A program that has ended often said why.
+    fn whole(&self) -> Option<String> {
+        let reason = &self.reason.as_ref()?.whole;
+        Some(match &self.words {
+            Some(words) if self.state == ServerState::Stopped => {
+                format!("{reason}; the last it wrote: {words}")
+            }
+            _ => reason.clone(),
+        })
     }
 }
 
@@ -32,22 +53,40 @@ impl Server {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(&self, state: ServerState, reason: Option<String>) {
+    /// Begins a new start: what was written before is of another.
+    pub(super) fn begin(&self) {
+        self.enter(ServerState::Starting, None);
+        let mut condition = self.condition();
+        condition.starts += 1;
+        condition.words = None;
+    }
+
+    /// A line of its standard error.
+    pub(super) fn wrote(&self, line: &str) {
+        let line = definition::shown(&definition::plain(line), LONGEST_WORDS);
+        if !line.trim().is_empty() {
+            self.condition().words = Some(line.trim().to_owned());
+        }
+    }
+
+    pub(super) fn enter(&self, state: ServerState, reason: Option<Reason>) {
         let mut condition = self.condition();
         if condition.state == state && condition.reason == reason {
             return;
         }
-        let told = reason.as_deref().unwrap_or_default();
-        tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
-        let colon = if told.is_empty() { "" } else { ": " };
-        self.logs.add(&format!("[{}{colon}{told}]", state.as_str()));
+        // Its own log has its words already.
+        let noted = reason.as_ref().map(|reason| reason.whole.as_str()).unwrap_or_default();
+        let colon = if noted.is_empty() { "" } else { ": " };
+        self.logs.add(&format!("[{}{colon}{noted}]", state.as_str()));
         match state {
             ServerState::Stopped => condition.ended.clone_from(&reason),
             ServerState::Running | ServerState::Quarantined => condition.ended = None,
             _ => {}
         }
         (condition.state, condition.reason, condition.since) = (state, reason, Timestamp::now());
+        let told = condition.whole().unwrap_or_default();
         drop(condition);
+        tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
         self.turned.notify_waiters();
     }
 
@@ -67,12 +106,13 @@ impl Server {
         let _ = tokio::time::timeout(patience, settled).await;
     }
 
+    /// Why it can't be called, for whoever would.
     pub(super) fn why_not(&self) -> String {
         let condition = self.condition();
         // One that is tried again and again says what is wrong with it, not only that it is being tried.
         let reason = match (&condition.reason, &condition.ended) {
-            (Some(reason), _) => format!(": {reason}"),
-            (None, Some(ended)) => format!("; before that: {ended}"),
+            (Some(reason), _) => format!(": {}", reason.told),
+            (None, Some(ended)) => format!("; before that: {}", ended.told),
             (None, None) => String::new(),
         };
         format!("the MCP server `{}` is {}{reason}", self.config.name, condition.state.as_str())
@@ -86,7 +126,7 @@ impl Server {
         ServerStatus {
             name: self.config.name.clone(),
             state: condition.state,
-            reason: condition.reason.clone(),
+            reason: condition.whole(),
             since: condition.since,
             transport: match self.config.reach() {
                 Some(Reach::Address { .. }) if client.as_ref().is_some_and(|client| client.is_older()) => {
@@ -138,7 +178,7 @@ impl Server {
                     "all its definitions were rejected: `aegis upstream accept {name} TOOL` accepts one after all"
                 )
             };
-            return self.enter(ServerState::Quarantined, Some(reason));
+            return self.enter(ServerState::Quarantined, Some(reason.into()));
         }
         self.enter(ServerState::Running, None);
     }
@@ -149,5 +189,31 @@ impl Server {
         if matches!(state, ServerState::Running | ServerState::Quarantined) {
             self.healthy();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_program_wrote_last_is_told_to_those_who_look_after_it() {
+        let server = Server::new(serde_json::from_value(json!({"name": "fix", "executable": "x"})).unwrap());
+        server.begin();
+        server.wrote("Error: no \u{1b}[31mkey\u{202e} in /opt/x");
+        server.wrote("  ");
+        let reason = Reason { whole: "`/opt/x` ended".into(), told: "it ended".into() };
+        server.enter(ServerState::Stopped, Some(reason));
+        let told = server.status().reason.unwrap();
+        assert_eq!(told, "`/opt/x` ended; the last it wrote: Error: no [31mkey in /opt/x");
+        assert_eq!(server.why_not(), "the MCP server `fix` is stopped: it ended");
+        server.wrote(&"x".repeat(1000));
+        assert!(server.status().reason.unwrap().len() < 300);
+        // The next one has not said anything yet.
+        server.begin();
+        server.enter(ServerState::Stopped, Some("gone".into()));
+        assert_eq!(server.status().reason.unwrap(), "gone");
     }
 }

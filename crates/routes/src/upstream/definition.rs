@@ -222,12 +222,12 @@ fn name_in(entry: &RawValue) -> Option<String> {
 }
 
 /// On one line, cut to size.
-fn shown(text: &str, longest: usize) -> String {
+pub(super) fn shown(text: &str, longest: usize) -> String {
     text.chars().filter(|character| !character.is_control()).take(longest).collect()
 }
 
 /// Without what moves a terminal's cursor or hides text from a reader.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let hidden = |character: char| {
         (character.is_control() && character != '\n' && character != '\t')
             || matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')

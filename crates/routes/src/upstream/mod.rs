@@ -20,6 +20,8 @@ mod offers;
 mod operations;
 mod pool;
 mod published;
+mod reason;
+mod remembered;
 mod sandboxed;
 pub mod schema;
 mod server;
@@ -62,6 +64,7 @@ pub use direct::Direct;
 pub use lacks::{absent, unresolved};
 pub use notices::Notice;
 pub use offers::{NoOffers, Offers, Owner, Sought};
+pub use remembered::remember;
 pub use sandboxed::Confinement;
 
 use crate::{catalog::Catalog, egress::EgressError};
@@ -353,6 +356,10 @@ impl Upstreams for Servers {
             }
             self.0.publish();
         })
+    }
+
+    fn replaces(&self, server: &McpServer) -> Vec<String> {
+        self.0.replaced_by(server)
     }
 
     fn lacks<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, Lacks> {

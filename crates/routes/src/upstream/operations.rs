@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use super::{
     World, answer,
     ask::{Asked, ask, unavailable},
-    definition,
+    definition, reason,
     server::Server,
     tasks::LONGEST_ID,
 };
@@ -76,6 +76,11 @@ pub(super) fn entries(world: &Arc<World>) -> Vec<Entry> {
             tool: Arc::new(Governed { operation, world: Arc::downgrade(world) }),
         })
         .collect()
+}
+
+/// What the catalog says of them.
+pub(super) fn specs() -> impl Iterator<Item = Arc<ToolSpec>> {
+    ALL.into_iter().map(|operation| Arc::new(operation.spec()))
 }
 
 impl Operation {
@@ -290,7 +295,7 @@ impl Governed {
         if let (Operation::Subscribe(on), Some(uri)) = (self.operation, &about) {
             return match server.watch(&client, &principal, uri, on).await {
                 Ok(()) => Ok(answer::plain(&label, Map::new())),
-                Err(error) => fail(&unavailable(world.redacted(&error.to_string()))),
+                Err(error) => fail(&unavailable(world.redacted(&reason::told(&error)))),
             };
         }
         let params = Value::Object(arguments).to_string();
@@ -336,7 +341,7 @@ async fn list(world: &Arc<World>, run: &Run<'_>, what: Listed, only: Option<Arc<
                 Ok(client) => {
                     let patience = server.config.limits.call_timeout.0;
                     match tokio::time::timeout(patience, client.list(what)).await {
-                        Ok(listed) => listed.map_err(|error| world.redacted(&error.to_string())),
+                        Ok(listed) => listed.map_err(|error| world.redacted(&reason::told(&error))),
                         Err(_) => Err("it gave no answer in time".to_owned()),
                     }
                 }

@@ -13,7 +13,7 @@ use aegis_core::{config::McpServer, secret::Principal};
 use aegis_mcp_client::Client;
 use tokio::time::Instant;
 
-use super::{World, server::Server};
+use super::{World, reason::Reason, server::Server};
 
 /// One that could not be opened is not tried again at once.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -79,8 +79,8 @@ impl Pool {
         let patience = server.config.limits.start_timeout.0;
         let tried = match tokio::time::timeout(patience, server.open(world, Some(principal))).await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(world.redacted(&error.to_string())),
-            Err(_) => Err(format!("it was not ready within {} s", patience.as_secs_f32())),
+            Ok(Err(error)) => Err(Reason::of(&error).redacted(world)),
+            Err(_) => Err(format!("it was not ready within {} s", patience.as_secs_f32()).into()),
         };
         match tried {
             Ok(client) => {
@@ -89,7 +89,10 @@ impl Pool {
                 Ok(client)
             }
             Err(reason) => {
-                let reason = format!("no connection to `{}` for this caller: {reason}", server.config.name);
+                let whose = &principal.user;
+                server.logs.add(&format!("[no connection for {whose}: {}]", reason.whole));
+                let name = &server.config.name;
+                let reason = format!("no connection to `{name}` for this caller: {}", reason.told);
                 *opened = Opened::Failed { reason: reason.clone(), at: Instant::now() };
                 Err(reason)
             }

@@ -7,17 +7,63 @@ use std::{
 };
 
 use aegis_core::{
-    config::{ToolPattern, upstream::specificity},
+    config::{McpServer, ToolPattern, upstream::specificity},
     upstream::Standing,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{World, absentees, operations, server::Server, tool::UpstreamTool};
-use crate::catalog::{Entry, View};
+use super::{World, absentees, definition::Sound, operations, server::Server, tool::UpstreamTool};
+use crate::{
+    catalog::{Catalog, Entry, View},
+    tool::AnyTool,
+};
 
 /// Changes that come together are published together.
 const TOGETHER: Duration = Duration::from_millis(5);
+
+/// What carries out a tool that a server offers.
+pub(super) type Maker<'a> = &'a dyn Fn(&Arc<Server>, &Arc<Sound>) -> Arc<dyn AnyTool>;
+
+/// The catalog with what these servers offer, and `operations` besides.
+pub(super) fn view(
+    catalog: &Catalog,
+    servers: Vec<Arc<Server>>,
+    operations: Vec<Entry>,
+    tool: Maker<'_>,
+) -> View {
+    let claims: Vec<ToolPattern> = servers.iter().flat_map(|server| server.config.claims()).collect();
+    let mut entries = operations;
+    let mut withheld = HashMap::new();
+    let mut owners: HashMap<String, String> = HashMap::new();
+    for server in &servers {
+        let mut ceded = BTreeSet::new();
+        for (sound, standing) in &server.offered().sound {
+            let name = sound.spec.name.to_string();
+            if *standing != Standing::Accepted {
+                withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
+                continue;
+            }
+            // The most exact claim has it: `web.search` before `web.*`.
+            if let Some(owner) = closer(&servers, server, &name) {
+                ceded.insert(format!(
+                    "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
+                ));
+                continue;
+            }
+            // Equal claims are refused with the configuration; what slips through keeps its first owner.
+            if let Some(owner) = owners.get(&name) {
+                ceded.insert(format!("[`{name}` is offered by the server `{owner}` already]"));
+                continue;
+            }
+            owners.insert(name, server.config.name.clone());
+            entries.push(Entry { spec: Arc::clone(&sound.spec), tool: tool(server, sound) });
+        }
+        server.cedes(ceded);
+    }
+    let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
+    catalog.with_others(entries, withheld, Arc::new(absentees::Claimants(servers)), &claimed)
+}
 
 impl World {
     /// The catalog as it should be now.
@@ -26,42 +72,25 @@ impl World {
         if servers.is_empty() {
             return None;
         }
-        let claims: Vec<ToolPattern> = servers.iter().flat_map(|server| server.config.claims()).collect();
-        let mut entries: Vec<Entry> = operations::entries(self);
-        let mut withheld = HashMap::new();
-        let mut owners: HashMap<String, String> = HashMap::new();
-        for server in &servers {
-            let mut ceded = BTreeSet::new();
-            for (sound, standing) in &server.offered().sound {
-                let name = sound.spec.name.to_string();
-                if *standing != Standing::Accepted {
-                    withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
-                    continue;
-                }
-                // The most exact claim has it: `web.search` before `web.*`.
-                if let Some(owner) = closer(&servers, server, &name) {
-                    ceded.insert(format!(
-                        "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
-                    ));
-                    continue;
-                }
-                // Equal claims are refused with the configuration; what slips through keeps its first owner.
-                if let Some(owner) = owners.get(&name) {
-                    ceded.insert(format!("[`{name}` is offered by the server `{owner}` already]"));
-                    continue;
-                }
-                owners.insert(name, server.config.name.clone());
-                let tool = UpstreamTool {
-                    server: Arc::clone(server),
-                    sound: Arc::clone(sound),
-                    world: Arc::clone(self),
-                };
-                entries.push(Entry { spec: Arc::clone(&sound.spec), tool: Arc::new(tool) });
-            }
-            server.cedes(ceded);
-        }
-        let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
-        Some(self.catalog.with_others(entries, withheld, Arc::new(absentees::Claimants(servers)), &claimed))
+        Some(view(&self.catalog, servers, operations::entries(self), &|server, sound| {
+            Arc::new(UpstreamTool {
+                server: Arc::clone(server),
+                sound: Arc::clone(sound),
+                world: Arc::clone(self),
+            })
+        }))
+    }
+
+    /// The node's own tools that this server claims, and no other more exactly.
+    pub(super) fn replaced_by(&self, server: &McpServer) -> Vec<String> {
+        let others = self.servers();
+        let is_first = |name: &&str| {
+            let mine = exactness(server, name);
+            let rivals = others.iter().filter(|other| other.config.name != server.name);
+            mine.is_some() && rivals.map(|other| exactness(&other.config, name)).all(|other| other <= mine)
+        };
+        let names = self.catalog.built_ins().filter(is_first).map(str::to_owned);
+        if server.enabled { names.collect() } else { Vec::new() }
     }
 
     /// Puts what the servers offer into the catalog, if that is something else than what is there.
@@ -82,13 +111,14 @@ impl World {
 
 /// Another server that claims this name more exactly.
 fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'a str> {
-    let exactness = |server: &Server| {
-        let claims = server.config.claims();
-        claims.iter().filter(|claim| claim.matches(name)).map(specificity).max()
-    };
-    let mine = exactness(own);
-    let other = servers.iter().find(|server| exactness(server) > mine)?;
+    let mine = exactness(&own.config, name);
+    let other = servers.iter().find(|server| exactness(&server.config, name) > mine)?;
     Some(&other.config.name)
+}
+
+/// How exactly a server claims a name, if it does.
+fn exactness(server: &McpServer, name: &str) -> Option<usize> {
+    server.claims().iter().filter(|claim| claim.matches(name)).map(specificity).max()
 }
 
 /// Publishes after every change, until the end.

@@ -33,6 +33,7 @@ use super::{
     logs::Logs,
     notices::Notice,
     pool::Pool,
+    reason::Reason,
     watch::Watched,
     way::NoWay,
 };
@@ -110,6 +111,10 @@ impl Server {
 
     pub(super) fn offered(&self) -> Arc<Offered> {
         self.offered.load_full()
+    }
+
+    pub(super) fn offer(&self, offered: Offered) {
+        self.offered.store(Arc::new(offered));
     }
 
     /// Notes which of its tools are another server's, as far as that is news.
@@ -196,7 +201,7 @@ impl Server {
                 }
                 // It runs, and has only forgotten us.
                 Ended::Forgotten if began.elapsed() > BETWEEN_LISTS => continue,
-                Ended::Forgotten => "it keeps forgetting its session".to_owned(),
+                Ended::Forgotten => "it keeps forgetting its session".into(),
                 Ended::Failed(reason) => {
                     if began.elapsed() > RECOVERED {
                         failures = 0;
@@ -208,10 +213,8 @@ impl Server {
             let wait = self.wait(failures);
             let circuit = failures >= self.config.restart.max_failures;
             let next = if circuit { "after repeated failures, the next try is" } else { "the next try is" };
-            self.enter(
-                ServerState::Stopped,
-                Some(format!("{reason}; {next} in {:.1} s", wait.as_secs_f32())),
-            );
+            let next = format!("; {next} in {:.1} s", wait.as_secs_f32());
+            self.enter(ServerState::Stopped, Some(reason.and(&next)));
             if circuit {
                 failures = 0;
             }
@@ -246,18 +249,20 @@ impl Server {
     /// From the start of a connection to its end.
     async fn live(self: &Arc<Self>, world: &Arc<World>) -> Ended {
         self.restart.store(false, Ordering::SeqCst);
-        self.enter(ServerState::Starting, None);
-        self.condition().starts += 1;
+        self.begin();
         let patience = self.config.limits.start_timeout.0;
         let starting = async {
             let client = self.open(world, None).await.map_err(|error| self.unopened(&error))?;
-            self.list(world, &client).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>(client)
+            self.list(world, &client).await.map_err(|error| Reason::from(&error))?;
+            Ok::<_, Reason>(client)
         };
         let client = match tokio::time::timeout(patience, starting).await {
             Ok(Ok(client)) => Arc::new(client),
-            Ok(Err(reason)) => return Ended::Failed(world.redacted(&reason)),
-            Err(_) => return Ended::Failed(format!("it was not ready within {} s", patience.as_secs_f32())),
+            Ok(Err(reason)) => return Ended::Failed(reason.redacted(world)),
+            Err(_) => {
+                let late = format!("it was not ready within {} s", patience.as_secs_f32());
+                return Ended::Failed(late.into());
+            }
         };
         self.connection.store(Some(Arc::clone(&client)));
         self.healthy();
@@ -284,7 +289,7 @@ impl Server {
                 error = client.end() => {
                     return match error {
                         Error::SessionLost => Ended::Forgotten,
-                        error => Ended::Failed(world.redacted(&error.to_string())),
+                        error => Ended::Failed(Reason::from(&error).redacted(world)),
                     };
                 }
                 () = self.wake.notified() => {
@@ -318,7 +323,7 @@ impl Server {
                         }
                         Err(error) => {
                             failed += 1;
-                            let reason = world.redacted(&format!("its check failed: {error}"));
+                            let reason = Reason::from(&error).redacted(world).after("its check failed: ");
                             if failed >= MOST_FAILED_CHECKS {
                                 return Ended::Failed(reason);
                             }
@@ -351,21 +356,21 @@ impl Server {
     }
 
     /// Why there is no connection, and what a person can do about it.
-    fn unopened(&self, error: &NoWay) -> String {
+    fn unopened(&self, error: &NoWay) -> Reason {
         let shows_nothing = self.config.oauth.is_none() && self.config.credentials.is_empty();
         match error {
             NoWay::Mcp(Error::Unauthorised { status: 401 }) if shows_nothing => {
                 let name = &self.config.name;
-                format!("{error}: `aegis upstream sign-in {name}`, or give it a credential")
+                format!("{error}: `aegis upstream sign-in {name}`, or give it a credential").into()
             }
-            error => error.to_string(),
+            error => Reason::of(error),
         }
     }
 
     /// Reads what the server offers, and asks which of it is accepted.
     async fn list(&self, world: &World, client: &Client) -> Result<(), Error> {
         if client.facts().is_some_and(|facts| !facts.can("tools", None)) {
-            self.offered.store(Arc::default());
+            self.offer(Offered::default());
             return Ok(());
         }
         let entries = client.list(Listed::Tools).await?;
@@ -397,13 +402,13 @@ impl Server {
             let known = before.sound.iter().find(|(known, _)| known.definition == one.definition);
             (known.map_or_else(|| Arc::new(one), |(known, _)| Arc::clone(known)), standing)
         });
-        self.offered.store(Arc::new(Offered { sound: sound.collect(), unsound }));
+        self.offer(Offered { sound: sound.collect(), unsound });
         Ok(())
     }
 }
 
 enum Ended {
-    Failed(String),
+    Failed(Reason),
     /// The server no longer knows the session.
     Forgotten,
     Restart,
@@ -435,5 +440,9 @@ impl Handler for Ears {
         let line = world.redacted(line);
         tracing::debug!(server = %server.config.name, "{line}");
         server.logs.add(&line);
+        // Of the others it is not the state that is told.
+        if self.whose.as_ref().is_none_or(|whose| *whose == world.own) {
+            server.wrote(&line);
+        }
     }
 }

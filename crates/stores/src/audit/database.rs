@@ -7,6 +7,8 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, limits::Limit};
 
+use crate::new_database::{self, NewDatabaseError};
+
 /// Tells the file from other SQLite databases: `aegi`.
 const APPLICATION: i64 = 0x6165_6769;
 /// Format 2 added `consumed_approvals`; a log of format 1 is brought up when it is next written.
@@ -31,6 +33,11 @@ pub(super) enum OpenError {
     Newer(i64),
 }
 
+/// Makes the log, unless there is one.
+pub(super) fn ensure(path: &Path) -> Result<(), NewDatabaseError> {
+    new_database::ensure(path, create)
+}
+
 /// Opens the log for its one writer.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let mut connection = Connection::open_with_flags(
@@ -40,9 +47,6 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     connection.busy_timeout(BUSY)?;
     // Before the first pragma that writes: a newer file stays as it is.
     let fresh = !check_format(&connection)?;
-    // Takes effect on an empty file only. Records of common length leave less of a page unused than with SQLite's own
-    // choice, and a commit writes fewer pages.
-    connection.pragma_update(None, "page_size", 8192)?;
     // Readers of other processes go on while the writer commits. NORMAL: a commit is in order, and on disk once the
     // syncer has synced the write-ahead log; SQLite itself syncs before it reuses that log.
     connection.pragma_update(None, "journal_mode", "wal")?;
@@ -52,23 +56,30 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     // A long read keeps the write-ahead log from being reused; give the space back afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     if fresh {
-        let transaction = connection.transaction()?;
-        transaction.execute_batch(&format!(
-            "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL) STRICT;
-             CREATE TABLE heads (size INTEGER PRIMARY KEY, body BLOB NOT NULL, signature BLOB NOT NULL,
-                 frontier BLOB NOT NULL) STRICT;
-             CREATE TABLE open_intents (call TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-             {CONSUMED_APPROVALS}
-             PRAGMA application_id = {APPLICATION};
-             PRAGMA user_version = {SCHEMA};"
-        ))?;
-        transaction.commit()?;
+        create(&mut connection)?;
     } else if connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? < SCHEMA {
         let transaction = connection.transaction()?;
         transaction.execute_batch(&format!("{CONSUMED_APPROVALS} PRAGMA user_version = {SCHEMA};"))?;
         transaction.commit()?;
     }
     Ok(connection)
+}
+
+fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    // Takes effect on an empty file only. Records of common length leave less of a page unused than with SQLite's own
+    // choice, and a commit writes fewer pages.
+    connection.pragma_update(None, "page_size", 8192)?;
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(&format!(
+        "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL) STRICT;
+         CREATE TABLE heads (size INTEGER PRIMARY KEY, body BLOB NOT NULL, signature BLOB NOT NULL,
+             frontier BLOB NOT NULL) STRICT;
+         CREATE TABLE open_intents (call TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+         {CONSUMED_APPROVALS}
+         PRAGMA application_id = {APPLICATION};
+         PRAGMA user_version = {SCHEMA};"
+    ))?;
+    transaction.commit()
 }
 
 /// Opens the log for reading, whether or not a node is writing it.

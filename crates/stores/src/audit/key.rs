@@ -121,7 +121,8 @@ impl AuditKey {
                 .key
                 .to_public_key_pem(LineEnding::LF)
                 .map_err(|_| KeyError::Malformed { path: data.audit_key() })?;
-            data.write_file(&path, text.as_bytes(), 0o644)?;
+            // The private half is on disk, and this one follows from it.
+            data.place_file(&path, text.as_bytes(), 0o644)?;
         } else if PublicKey::read(&path)? != public {
             return Err(KeyError::Unmatched { path });
         }

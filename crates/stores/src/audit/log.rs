@@ -23,7 +23,7 @@ use super::{
     verify::{Fault, FaultKind},
     writer::{Marks, Writer},
 };
-use crate::data_dir::DataDir;
+use crate::{data_dir::DataDir, new_database::NewDatabaseError};
 
 /// The longest entry. Arguments are stored redacted, so real ones stay far below.
 pub const MAX_BODY: usize = 1 << 20;
@@ -64,7 +64,10 @@ impl AuditLog {
     pub fn open(data: &DataDir, config: &AuditConfig) -> Result<Self, AuditError> {
         let path = data.audit_database();
         let sqlite = |source| AuditError::Unopenable { path: path.clone(), source: Arc::new(source) };
-        data.reserve(&path)?;
+        database::ensure(&path).map_err(|error| match error {
+            NewDatabaseError::Sqlite(source) => sqlite(source),
+            NewDatabaseError::Directory(error) => error.into(),
+        })?;
         let connection = database::open_writer(&path).map_err(|error| match error {
             OpenError::Sqlite(source) => sqlite(source),
             OpenError::NotALog => AuditError::NotALog { path: path.clone() },

@@ -20,6 +20,15 @@ const BATCH: usize = 1024;
 /// How long an entry that nobody waits for may stay in memory.
 const FLUSH: Duration = Duration::from_millis(50);
 
+/// While the disk syncs, as many entries are worth a commit of their own; fewer wait for the sync to end.
+const WORTH_A_COMMIT: usize = 256;
+
+/// How long callers who were answered together are given to come back, each. Less than a sync takes.
+const RETURN: Duration = Duration::from_micros(4);
+const LONGEST_RETURN: Duration = Duration::from_micros(250);
+/// So few are not waited for: the timer would take longer than they do.
+const FEWEST_RETURNING: usize = 8;
+
 pub(super) type Answer<T> = oneshot::Sender<Result<T, AuditError>>;
 
 #[derive(Debug)]
@@ -82,8 +91,12 @@ struct State {
     awaited: usize,
     /// When the oldest that nobody waits for must go.
     flush_at: Option<Instant>,
-    /// The writer sleeps until something is awaited.
-    asleep: bool,
+    /// The writer sleeps until as many are awaited.
+    asleep_until: Option<usize>,
+    /// Commits that are not on disk yet.
+    unsynced: usize,
+    /// Callers answered by the last sync, who are likely to be back at once, and until when that may be hoped for.
+    returning: Option<(usize, Instant)>,
     /// The writer has something to do besides what is queued.
     prodded: bool,
     closing: bool,
@@ -147,10 +160,11 @@ impl Queue {
         } else if state.flush_at.is_none() {
             state.flush_at = Some(Instant::now() + FLUSH);
             // A sleeping writer must learn the new deadline.
-            wake = state.asleep;
+            wake = state.asleep_until.is_some();
         }
         state.requests.push_back(request);
-        wake |= state.asleep && (state.awaited > 0 || state.requests.len() == BATCH);
+        wake |=
+            state.asleep_until.is_some_and(|wanted| state.awaited == wanted || state.requests.len() == BATCH);
         drop(state);
         if wake {
             self.wake.notify_one();
@@ -169,27 +183,55 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// A commit is handed over to be synced.
+    pub(super) fn begin_sync(&self) {
+        self.state().unsynced += 1;
+    }
+
+    /// So many commits are on disk, or never will be, and so many callers are about to be answered.
+    pub(super) fn end_sync(&self, commits: usize, answered: usize) {
+        let mut state = self.state();
+        state.unsynced = state.unsynced.saturating_sub(commits);
+        state.returning = (answered >= FEWEST_RETURNING).then(|| {
+            let patience = RETURN.saturating_mul(u32::try_from(answered).unwrap_or(u32::MAX));
+            // Those who came meanwhile are not among them.
+            (state.awaited + answered, Instant::now() + patience.min(LONGEST_RETURN))
+        });
+        // A writer that sleeps through the sync looks again when the next entry comes, or now if one has.
+        let asleep = state.asleep_until.as_mut().map(|wanted| *wanted = 1).is_some();
+        let wake = asleep && state.awaited > 0;
+        drop(state);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
     /// Sleeps until there is something to write or `due` has come, then takes a batch.
     ///
-    /// It does not wait for more to come: a commit costs little, and while the disk syncs the first one, the others
-    /// gather for the next sync by themselves.
+    /// A sync costs the same for one entry as for a hundred, and so do the pages that a commit writes anew. So what comes
+    /// during a sync waits for its end, and callers who were answered together are given a moment to come back together.
     pub(super) fn take(&self, due: Option<Instant>) -> Work {
         let mut state = self.state();
-        while !state.closing && !state.prodded && state.awaited == 0 && state.requests.len() < BATCH {
-            state.asleep = true;
-            state = match earliest(state.flush_at, due) {
+        loop {
+            let now = Instant::now();
+            let (wanted, until) = state.waits_for(now);
+            let enough = state.awaited >= wanted || state.requests.len() >= BATCH;
+            if state.closing || state.prodded || enough {
+                break;
+            }
+            state.asleep_until = Some(wanted);
+            state = match earliest(until, earliest(state.flush_at, due)) {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
-                    let Some(left) =
-                        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-                    else {
+                    let Some(left) = until.checked_duration_since(now).filter(|left| !left.is_zero()) else {
                         break;
                     };
                     self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        state.asleep = false;
+        state.asleep_until = None;
+        state.returning = None;
         state.prodded = false;
         let taken = state.requests.len().min(BATCH);
         let requests: Vec<Request> = state.requests.drain(..taken).collect();
@@ -236,9 +278,84 @@ impl Queue {
     }
 }
 
+impl State {
+    /// How many awaited entries are worth writing now, and when to look again although they have not come.
+    fn waits_for(&mut self, now: Instant) -> (usize, Option<Instant>) {
+        if self.unsynced > 0 {
+            return (WORTH_A_COMMIT, None);
+        }
+        match self.returning {
+            Some((all, until)) if now < until => (all, Some(until)),
+            _ => {
+                self.returning = None;
+                (1, None)
+            }
+        }
+    }
+}
+
 fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn push(queue: &Queue, entries: usize) {
+        for _ in 0..entries {
+            let (answer, _) = oneshot::channel();
+            let append = Append { body: Vec::new(), mark: Mark::Neither, answer: Some(answer) };
+            queue.push(Request::Append(append)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_comes_during_a_sync_is_taken_together_after_it() {
+        let queue = Arc::new(Queue::new());
+        queue.begin_sync();
+        push(&queue, 1);
+        let taker = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.take(None).requests.len()
+        });
+        push(&queue, 2);
+        queue.end_sync(1, 1);
+        assert_eq!(taker.join().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_sync_that_takes_long_does_not_keep_a_crowd_from_being_written() {
+        let queue = Queue::new();
+        queue.begin_sync();
+        push(&queue, WORTH_A_COMMIT);
+        assert_eq!(queue.take(None).requests.len(), WORTH_A_COMMIT);
+    }
+
+    #[test]
+    fn callers_answered_together_are_waited_for_but_not_for_long() {
+        let queue = Queue::new();
+        queue.begin_sync();
+        queue.end_sync(1, 20);
+        let now = Instant::now();
+        let (wanted, until) = queue.state().waits_for(now);
+        assert_eq!(wanted, 20);
+        assert!(until.unwrap() <= now + LONGEST_RETURN);
+        // One of them has come back, the others never do.
+        push(&queue, 1);
+        assert_eq!(queue.take(None).requests.len(), 1);
+    }
+
+    #[test]
+    fn a_few_callers_are_not_waited_for() {
+        let queue = Queue::new();
+        queue.begin_sync();
+        queue.end_sync(1, FEWEST_RETURNING - 1);
+        assert_eq!(queue.state().waits_for(Instant::now()), (1, None));
     }
 }

@@ -144,6 +144,7 @@ fn run(shared: &Shared, queue: &Queue, marks: &Marks, sync: impl Fn() -> io::Res
             drop(state);
             queue.wake();
         }
+        queue.end_sync(owed.len(), owed.iter().map(|one| one.numbers.len()).sum());
         for one in owed {
             one.pay(&synced, queue, marks);
         }

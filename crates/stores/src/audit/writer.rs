@@ -244,6 +244,7 @@ impl Writer {
         if let Some(head) = &self.chain.head {
             owed.heads.extend(seals.into_iter().map(|seal| (seal, head.clone())));
         }
+        self.queue.begin_sync();
         self.syncer.hand_over(owed);
     }
 

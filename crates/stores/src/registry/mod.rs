@@ -32,14 +32,14 @@ pub use self::{
     applied::{AppliedContext, MOST_APPLIED_CONTEXTS, read_applied_contexts},
     approvals::{ApprovalFilter, ApprovalPage, Decided, DecisionRow, Limit, Parked},
     operator::OperatorToken,
-    pins::{Pin, PinState},
+    pins::{Pin, PinState, read_accepted_definitions},
     policy::{ContextRow, LabelHolder, LabelRow, MOST_CONTEXT_VERSIONS},
     seal::{
         Authority, Enrolment, LiveSession, MOST_ENROLMENTS, NewEnrolment, NewSession, OpenError, Session,
         SessionStatus, Spent, WorkloadHash,
     },
     secrets::{NewSecret, SecretStoreError, StoredSecret, read_secret_names},
-    token::{NewToken, Token, TokenError},
+    token::{NewToken, Token, TokenError, TokenState},
     upstreams::{AddedServer, MOST_ADDED_SERVERS, read_added_servers},
 };
 use self::{
@@ -144,9 +144,7 @@ impl Inner {
 impl Registry {
     /// Opens the registry of this data directory, making it on first use. Blocks.
     pub fn open(data: &DataDir) -> Result<Self, RegistryError> {
-        let path = data.registry_database();
-        data.reserve(&path)?;
-        let store = Store::open(path)?;
+        let store = Store::open(data.registry_database())?;
         let inner = Inner {
             store: Mutex::new(store),
             cache: Mutex::default(),

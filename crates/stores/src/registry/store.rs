@@ -17,6 +17,7 @@ use super::{
     seal::end_sessions,
     token::{NewToken, Token, TokenHash, fresh_id, fresh_secret},
 };
+use crate::new_database::{self, NewDatabaseError};
 
 /// Tells the file from other SQLite databases: `aegr`.
 const APPLICATION: i64 = 0x6165_6772;
@@ -47,6 +48,10 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn open(path: PathBuf) -> Result<Self, RegistryError> {
         let failed = |source| RegistryError::Database { path: path.clone(), source };
+        new_database::ensure(&path, |connection| bring_up(connection, 0)).map_err(|error| match error {
+            NewDatabaseError::Sqlite(error) => failed(error),
+            NewDatabaseError::Directory(error) => error.into(),
+        })?;
         let mut connection = Connection::open_with_flags(
             &path,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -235,9 +240,10 @@ fn prepare(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")?;
     // Arguments of calls that waited are gone from the file when they are deleted, not when the page is used again.
     connection.pragma_update(None, "secure_delete", true)?;
-    if format == STEPS.len() {
-        return Ok(());
-    }
+    if format == STEPS.len() { Ok(()) } else { bring_up(connection, format) }
+}
+
+fn bring_up(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     for (step, statements) in STEPS.iter().enumerate().skip(format) {
         transaction.execute_batch(statements)?;

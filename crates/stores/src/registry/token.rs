@@ -66,7 +66,25 @@ pub struct Token {
     pub last_used: Option<Timestamp>,
 }
 
+/// What has become of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenState {
+    Active,
+    Expired,
+    Revoked,
+}
+
 impl Token {
+    /// One that was revoked stays so, whether or not its time is over.
+    pub fn state_at(&self, now: Timestamp) -> TokenState {
+        match self.usable_at(now) {
+            Ok(()) => TokenState::Active,
+            Err(TokenError::Revoked { .. }) => TokenState::Revoked,
+            Err(_) => TokenState::Expired,
+        }
+    }
+
     pub(super) fn usable_at(&self, now: Timestamp) -> Result<(), TokenError> {
         match (self.revoked, self.expires) {
             (Some(at), _) => Err(TokenError::Revoked { id: self.id.clone(), at }),

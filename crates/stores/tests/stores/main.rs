@@ -15,6 +15,8 @@ mod disk;
 #[cfg(test)]
 mod export;
 #[cfg(test)]
+mod first_start;
+#[cfg(test)]
 mod parked;
 #[cfg(test)]
 mod pins;

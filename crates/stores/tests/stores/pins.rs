@@ -6,7 +6,7 @@ use aegis_core::{
 };
 use aegis_stores::{
     DataDir, Registry,
-    registry::{AddedServer, PinState},
+    registry::{AddedServer, PinState, read_accepted_definitions},
 };
 use serde_json::json;
 
@@ -50,6 +50,11 @@ async fn a_rug_pull_is_seen_shown_accepted_and_taken_back() {
     assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Accepted]);
     assert_eq!(see(&registry, FirstUse, &[("a", "1")]).await, [Standing::Changed], "the old one was let go");
     assert_eq!(registry.pins("s", true).await.unwrap().len(), 3);
+    // What is in force is seen from outside, too.
+    let read = read_accepted_definitions(&home.path().join("registry.db")).unwrap();
+    let shown: Vec<_> = read.iter().map(|pin| (pin.server.as_str(), pin.definition.clone())).collect();
+    assert_eq!(shown, [("s", definition("a", "2")), ("s", definition("b", "1"))]);
+    assert_eq!(read_accepted_definitions(&home.path().join("nothing.db")).unwrap(), []);
 }
 
 #[tokio::test]

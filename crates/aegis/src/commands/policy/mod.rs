@@ -12,7 +12,7 @@ use crate::{
     cases,
     cli::{Global, Policy},
     client::Answer,
-    ending::Mistake,
+    ending::{Mistake, Obstacle},
     known::Known,
     locate, node,
     output::{self, Ending, harmless, json_line, say, say_part, table, table_or},
@@ -83,8 +83,14 @@ fn nothing_at(path: &Path) -> Mistake {
 fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
     let known = Known::read(global)?;
     let path = place(global, &known, named)?;
-    if !path.exists() {
-        return Err(nothing_at(&path).into());
+    // A node need not have policies, unless its configuration says where they are.
+    let absent = !path.exists();
+    if absent && known.config.spec.policy.directory.is_some() {
+        let message =
+            format!("spec.policy.directory: {} is not there, and no node starts without it", path.display());
+        let next =
+            "make the directory and put the policies there, or name another under spec.policy.directory";
+        return Err(Obstacle::new(message, next).into());
     }
     let read = sources(&path, named.is_some())
         .and_then(|sources| Rules::compile(&sources, &known.schema(), LabelRules::Off));
@@ -109,7 +115,15 @@ fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
                 rules.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
                 doubts.iter().for_each(|doubt| eprintln!("warning: {doubt}"));
                 let (count, examples) = (counted(count, "rule"), counted(examples, "example"));
-                say!("{} is valid: {count}, true to {examples}", path.display());
+                if absent {
+                    say!(
+                        "there are no policies: contexts and spec.policy.label_rules decide; put `*.cedar` files into {} to \
+                         have some, or check others with `aegis policy check PATH`",
+                        path.display()
+                    );
+                } else {
+                    say!("{} is valid: {count}, true to {examples}", path.display());
+                }
             }
             Ok(Ending::Done)
         }

@@ -52,7 +52,7 @@ async fn add(
     let answer = node.patient_post("/v1/upstreams", &serde_json::to_value(server)?).await?;
     let (mut ended, mut told) = step(global, answer, |found| {
         say!("{} is added", text(&found["name"]));
-        settled::missing(&server.name, found);
+        settled::remarks(&server.name, found);
     });
     if ended == Ending::Done {
         if let Some(context) = context {

@@ -13,12 +13,24 @@ use aegis_core::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::filled_in::{Variables, filled_in, is_name, names_secret};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientFileError {
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("it has no server `{name}`{close}")]
+    NoServer { name: String, close: String },
+}
+
 /// What a client's file would become.
 #[derive(Debug, Default)]
 pub(super) struct Imported {
     pub(super) servers: Vec<McpServer>,
     /// Values that stood in the file in plain text, by the name they are to be stored under.
     pub(super) secrets: BTreeMap<String, Secret>,
+    /// Entries that are this program: a client that speaks to the node already.
+    pub(super) itself: Vec<String>,
     /// Servers that can't be taken over, and why.
     pub(super) left_out: Vec<(String, String)>,
     /// What a person has to know or do.
@@ -54,20 +66,24 @@ struct Entry {
 /// Where clients keep their servers: at the top, or below the settings of an editor.
 const PLACES: [&str; 5] = ["/mcpServers", "/servers", "/mcp/servers", "/mcp/mcpServers", "/mcp_servers"];
 
-pub(super) fn read(text: &str, only: &[String]) -> Result<Imported, String> {
-    let whole = whole(text)?;
+/// `variables` are those that the client would have: of the shell that the command was typed in.
+pub(super) fn read(
+    text: &str,
+    only: &[String],
+    variables: Variables<'_>,
+) -> Result<Imported, ClientFileError> {
+    let whole = whole(text).map_err(ClientFileError::Unreadable)?;
     let found = PLACES.iter().find_map(|place| whole.pointer(place).and_then(Value::as_object));
-    let entries = found.ok_or(
-        "it has no `mcpServers` (no `servers`, as VS Code writes it, and no `[mcp_servers.NAME]`, as Codex does); for other \
-         files, use `aegis upstream add`",
-    )?;
+    let no_servers = "it has no `mcpServers` (no `servers`, as VS Code writes it, and no `[mcp_servers.NAME]`, as Codex \
+                      does); for other files, use `aegis upstream add`";
+    let entries = found.ok_or_else(|| ClientFileError::Unreadable(no_servers.to_owned()))?;
     if let Some(name) = only.iter().find(|name| !entries.contains_key(*name)) {
-        let known = entries.keys().map(String::as_str);
-        return Err(format!("it has no server `{name}`{}", aegis_core::nearest::suggestion(name, known)));
+        let close = aegis_core::nearest::suggestion(name, entries.keys().map(String::as_str));
+        return Err(ClientFileError::NoServer { name: name.clone(), close });
     }
     let mut imported = Imported::default();
     for (name, entry) in entries.iter().filter(|(name, _)| only.is_empty() || only.contains(name)) {
-        if let Err(reason) = imported.take(name, entry) {
+        if let Err(reason) = imported.take(name, entry, variables) {
             imported.left_out.push((name.clone(), reason));
         }
     }
@@ -91,16 +107,24 @@ fn whole(text: &str) -> Result<Value, String> {
 }
 
 impl Imported {
-    fn take(&mut self, given: &str, entry: &Value) -> Result<(), String> {
-        let entry: Entry = serde_json::from_value(entry.clone())
+    fn take(&mut self, given: &str, entry: &Value, variables: Variables<'_>) -> Result<(), String> {
+        let mut entry: Entry = serde_json::from_value(entry.clone())
             .map_err(|error| format!("its entry can't be read: {error}"))?;
         if is_this_node(&entry) {
-            return Err("it is aegis itself".to_owned());
+            self.itself.push(given.to_owned());
+            return Ok(());
         }
         let name = usable_name(given);
         let mut server = McpServer::named(&name);
         let mut secrets = BTreeMap::new();
         let mut remarks = Vec::new();
+        let places = entry.args.iter_mut().chain(&mut entry.command).chain(&mut entry.cwd);
+        for place in places.chain(&mut entry.url) {
+            if let Some(filled) = filled_in(place, variables) {
+                remarks.push(format!("`{place}` is filled in from this shell's environment"));
+                *place = filled;
+            }
+        }
         server.enabled = !entry.disabled && entry.enabled != Some(false);
         match (&entry.command, &entry.url) {
             (Some(command), _) => {
@@ -109,7 +133,11 @@ impl Imported {
                 server.working_directory.clone_from(&entry.cwd);
                 for (variable, value) in &entry.env {
                     let value = as_text(value);
-                    match settled(&name, variable, &value) {
+                    match settled(&name, variable, &value, variables) {
+                        Settled::FilledIn(filled) => {
+                            remarks.push(format!("{variable} is no secret: {FROM_SHELL}"));
+                            server.environment.insert(variable.clone(), filled);
+                        }
                         Settled::Plain => drop(server.environment.insert(variable.clone(), value)),
                         Settled::Reference(reference) => {
                             drop(server.credentials.insert(variable.clone(), reference));
@@ -150,7 +178,11 @@ impl Imported {
                     server.credentials.insert(header.to_owned(), SecretRef::Env(variable.clone()));
                 }
                 for (header, value) in &entry.headers {
-                    match settled(&name, header, value) {
+                    match settled(&name, header, value, variables) {
+                        Settled::FilledIn(filled) => {
+                            remarks.push(format!("the header {header} is no secret: {FROM_SHELL}"));
+                            server.headers.insert(header.clone(), filled);
+                        }
                         Settled::Plain => drop(server.headers.insert(header.clone(), value.clone())),
                         Settled::Reference(reference) => {
                             drop(server.credentials.insert(header.clone(), reference));
@@ -192,8 +224,12 @@ fn inherited(given: &Value) -> Option<String> {
     given.as_str().or_else(|| given["name"].as_str()).map(str::to_owned)
 }
 
+const FROM_SHELL: &str = "its value was taken from this shell's environment, as it is now";
+
 enum Settled {
     Plain,
+    /// No secret, and this is what the client would have made of it.
+    FilledIn(String),
     Reference(SecretRef),
     /// To be stored under this name.
     Secret(String),
@@ -201,15 +237,19 @@ enum Settled {
     Asked(String),
 }
 
-fn settled(server: &str, name: &str, value: &str) -> Settled {
+fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> Settled {
+    if let Some(filled) = filled_in(value, variables)
+        && !names_secret(name)
+        && !redact::looks_secret(name, &filled)
+    {
+        return Settled::FilledIn(filled);
+    }
     let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     if let Some(inside) = whole.filter(|inside| !inside.contains("${")) {
         let variable = inside.strip_prefix("env:").unwrap_or(inside);
         if let Some(input) = inside.strip_prefix("input:") {
             return Settled::Asked(suggested_name(server, input));
         }
-        let is_name =
-            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if is_name(variable) {
             return Settled::Reference(SecretRef::Env(variable.to_owned()));
         }
@@ -285,102 +325,5 @@ fn without_comments(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn imported(text: &str) -> Imported {
-        read(text, &[]).unwrap()
-    }
-
-    #[test]
-    fn both_kinds_of_servers_are_taken_over_without_their_secrets() {
-        let found = imported(
-            r#"{
-                // as editors let people write it
-                "mcpServers": {
-                    "github": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"],
-                        "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_0123456789abcdefghij", "LOG": "https://x//y", "PORT": 80}},
-                    "My search!": {"type": "http", "url": "https://mcp.example.org/mcp",
-                        "headers": {"Authorization": "Bearer 0123456789abcdef", "X-Region": "eu"}},
-                    "old": {"type": "sse", "url": "http://127.0.0.1:9/sse", "disabled": true},
-                    "from-env": {"command": "x", "env": {"A_TOKEN": "${A_TOKEN}", "B": "${env:HOME_B}"}},
-                    "asked": {"command": "x", "env": {"KEY": "${input:api-key}"}}, /* VS Code */
-                },
-            }"#,
-        );
-        let server = |name: &str| found.servers.iter().find(|server| server.name == name).unwrap();
-        assert_eq!(found.left_out, []);
-        let github = server("github");
-        assert_eq!(
-            github.credentials["GITHUB_PERSONAL_ACCESS_TOKEN"].to_string(),
-            "secret:github/github-personal-access-token"
-        );
-        assert_eq!(github.environment["LOG"], "https://x//y");
-        assert_eq!(github.environment["PORT"], "80");
-        let search = server("My-search");
-        assert_eq!(search.credentials["Authorization"].to_string(), "secret:my-search/authorization");
-        assert_eq!(search.headers["X-Region"], "eu");
-        assert_eq!((server("old").transport, server("old").enabled), (HttpTransport::Sse, false));
-        assert_eq!(server("from-env").credentials["A_TOKEN"].to_string(), "env:A_TOKEN");
-        assert_eq!(server("from-env").credentials["B"].to_string(), "env:HOME_B");
-        assert_eq!(server("asked").credentials["KEY"].to_string(), "secret:asked/api-key");
-        assert_eq!(found.secrets.len(), 2);
-        assert_eq!(found.secrets["my-search/authorization"].expose(), "Bearer 0123456789abcdef");
-        assert!(found.remarks.iter().any(|remark| remark.contains("aegis secret set asked/api-key")));
-        let shown = format!("{found:?}");
-        assert!(!shown.contains("ghp_0123456789") && !shown.contains("0123456789abcdef"), "{shown}");
-    }
-
-    #[test]
-    fn what_cannot_be_taken_over_is_told() {
-        let found = imported(
-            r#"{"servers": {
-                "aegis": {"command": "/usr/local/bin/aegis", "args": ["mcp", "--context", "workspace"]},
-                "nothing": {},
-                "fs": {"command": "x"},
-                "secretive": {"command": "x", "args": ["--api-key", "0123456789abcdef"]},
-                "good": {"command": "x"},
-                "good!": {"command": "y"}}}"#,
-        );
-        let reasons: Vec<&str> = found.left_out.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(reasons, ["aegis", "nothing", "fs", "secretive", "good!"]);
-        assert!(!format!("{found:?}").contains("0123456789abcdef"));
-        assert_eq!(found.servers.len(), 1);
-        for bad in ["", "[]", "{}", r#"{"mcpServers": 1}"#] {
-            assert!(read(bad, &[]).is_err(), "{bad}");
-        }
-        assert!(read(r#"{"mcpServers": {"one": {"command": "x"}}}"#, &["two".into()]).is_err());
-    }
-
-    #[test]
-    fn tables_of_codex_are_taken_over() {
-        let found = imported(
-            r#"model = "x"
-                [mcp_servers.github]
-                command = "npx"
-                args = ["-y", "@modelcontextprotocol/server-github"]
-                env_vars = ["LOCAL_REGION", {name = "OTHER", source = "local"}]
-                startup_timeout_sec = 20
-                [mcp_servers.github.env]
-                GITHUB_PERSONAL_ACCESS_TOKEN = "ghp_0123456789abcdefghij"
-                LOG = "info"
-                [mcp_servers.docs]
-                url = "https://mcp.example.org/mcp"
-                bearer_token_env_var = "DOCS_TOKEN"
-                http_headers = { X-Region = "eu" }
-                [mcp_servers.off]
-                command = "x"
-                enabled = false"#,
-        );
-        let server = |name: &str| found.servers.iter().find(|server| server.name == name).unwrap();
-        assert_eq!(found.left_out, []);
-        assert_eq!(server("github").args, ["-y", "@modelcontextprotocol/server-github"]);
-        assert_eq!(server("github").inherit_environment, ["LOCAL_REGION", "OTHER"]);
-        assert_eq!(server("github").environment["LOG"], "info");
-        assert_eq!(found.secrets["github/github-personal-access-token"].expose(), "ghp_0123456789abcdefghij");
-        assert_eq!(server("docs").credentials["Authorization"].to_string(), "env:DOCS_TOKEN");
-        assert_eq!(server("docs").headers["X-Region"], "eu");
-        assert!(!server("off").enabled);
-        assert!(read("[mcp_servers.a\n", &[]).unwrap_err().contains("neither JSON nor TOML"));
-    }
-}
+#[path = "client_file_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     address, ask,
-    client_file::{self, Imported},
+    client_file::{self, ClientFileError, Imported},
     grant, settled, step,
 };
 use crate::{
@@ -20,15 +20,21 @@ use crate::{
     cli::{Global, Import},
     client::Answer,
     commands::secret,
+    ending::Mistake,
     input,
     output::{Ending, harmless, json_line, refusal, say, say_part, text},
 };
 
 pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Ending> {
     let name = wanted.file.display().to_string();
-    let mut imported = match client_file::read(&input::text(&wanted.file)?, &wanted.only) {
+    let variables = |name: &str| std::env::var(name).ok();
+    let mut imported = match client_file::read(&input::text(&wanted.file)?, &wanted.only, &variables) {
         Ok(imported) => imported,
-        Err(reason) => bail!("{name} can't be taken over: {reason}"),
+        Err(error @ ClientFileError::NoServer { .. }) => {
+            let next = "name a server of the file, as it stands there, or leave --only out";
+            return Err(Mistake::new(format!("{name}: {error}"), next).into());
+        }
+        Err(error) => bail!("{name} can't be taken over: {error}"),
     };
     if !wanted.write {
         // What the node would say, as far as it can be seen from here.
@@ -37,9 +43,15 @@ pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Endi
             if let Some(lack) = absent(server, &path, "this shell's PATH") {
                 imported.remarks.push(format!("{}: {}: {}", server.name, lack.what, lack.next));
             }
+            let claims = server.claims().into_iter().map(|claim| claim.to_string());
+            let taken = claims.filter(|claim| claim.starts_with("web.") || claim.starts_with("email."));
+            for claim in taken.filter(|_| server.enabled) {
+                let name = &server.name;
+                imported.remarks.push(format!("{name}: it would answer {claim} instead of the node itself"));
+            }
         }
         preview(global, wanted, &imported);
-        return Ok(if imported.servers.is_empty() { Ending::Failed } else { Ending::Done });
+        return Ok(if imported.left_out.is_empty() { Ending::Done } else { Ending::Failed });
     }
     ask(global, async |node| write(global, node, wanted, &imported).await).await
 }
@@ -65,11 +77,18 @@ fn preview(global: &Global, wanted: &Import, imported: &Imported) {
     }
 }
 
+const ITSELF: &str = "it is aegis itself";
+
 fn left_out(imported: &Imported) -> Vec<Value> {
-    imported.left_out.iter().map(|(name, reason)| json!({"name": name, "reason": reason})).collect()
+    let own = imported.itself.iter().map(|name| json!({"name": name, "reason": ITSELF}));
+    let others = imported.left_out.iter().map(|(name, reason)| json!({"name": name, "reason": reason}));
+    own.chain(others).collect()
 }
 
 fn tell(imported: &Imported) {
+    for name in &imported.itself {
+        eprintln!("left out: {}: {ITSELF}", harmless(name));
+    }
     for (name, reason) in &imported.left_out {
         eprintln!("left out: {}: {}", harmless(name), harmless(reason));
     }
@@ -128,6 +147,9 @@ async fn write(
     let names: Vec<&str> = there.iter().map(|server| server.name.as_str()).collect();
     let settled = settled::settle(global, node, &names).await?;
     servers.iter_mut().for_each(|told| settled::note(told, &settled));
+    if ended == Ending::Done && (!imported.left_out.is_empty() || servers.iter().any(settled::is_broken)) {
+        ended = Ending::Failed;
+    }
     if global.json {
         json_line(&json!({"written": true, "mcp_servers": servers, "secrets": secrets, "granted": granted,
             "left_out": left_out(imported), "remarks": imported.remarks}));
@@ -141,7 +163,7 @@ async fn write(
             );
         }
     }
-    Ok(if ended == Ending::Done && !imported.left_out.is_empty() { Ending::Failed } else { ended })
+    Ok(ended)
 }
 
 async fn store(global: &Global, node: &Backend, name: &str, value: &str) -> anyhow::Result<(Ending, Value)> {
@@ -188,6 +210,6 @@ async fn put(global: &Global, node: &Backend, server: &McpServer) -> anyhow::Res
     let answer = node.patient_put(&address(&server.name, ""), &serde_json::to_value(server)?).await?;
     Ok(step(global, answer, |found| {
         say!("{} is {}", text(&found["name"]), text(&found["change"]));
-        settled::missing(&server.name, found);
+        settled::remarks(&server.name, found);
     }))
 }

@@ -1,11 +1,16 @@
 mod add;
 mod client_file;
+mod filled_in;
 mod grant;
 mod import;
 mod settled;
 mod sign_in;
 
-use aegis_core::{config::McpServer, document, quantity::counted};
+use aegis_core::{
+    config::McpServer,
+    document,
+    quantity::{counted, enumerated},
+};
 use serde_json::{Value, json};
 
 use super::call::urlencoded;
@@ -34,6 +39,8 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
         }
         Upstream::SignIn(wanted) => sign_in::run(global, wanted).await,
         Upstream::Remove { name } => ask(global, async |node| remove(global, node, name).await).await,
+        Upstream::Enable { name } => ask(global, async |node| switch(global, node, name, true).await).await,
+        Upstream::Disable { name } => ask(global, async |node| switch(global, node, name, false).await).await,
         Upstream::Restart { name } => {
             let path = address(name, "/restart");
             ask(global, async |node| Ok(restarted(global, node.patient_post(&path, &json!({})).await?))).await
@@ -119,6 +126,16 @@ async fn remove(global: &Global, backend: &Backend, name: &str) -> anyhow::Resul
     };
     Ok(finish(global, answer, |found| {
         say!("{} is removed", text(&found["name"]));
+        for secret in found["secrets_deleted"].as_array().into_iter().flatten() {
+            say!("its sign-in is forgotten: secret:{} is deleted", text(secret));
+        }
+        for secret in found["secrets_left"].as_array().into_iter().flatten() {
+            let (name, users) = (text(&secret["name"]), texts(&secret["used_by"]));
+            match users.is_empty() {
+                true => say!("secret:{name} is still stored: `aegis secret delete {name}` deletes it"),
+                false => say!("secret:{name} is still stored, for {}", enumerated(&users)),
+            }
+        }
         for context in &taken_back.from {
             say!("the context {context} no longer grants it");
         }
@@ -126,6 +143,40 @@ async fn remove(global: &Global, backend: &Backend, name: &str) -> anyhow::Resul
             say!("the context {context} still names it: change it where `aegis context show {context}` says");
         }
     }))
+}
+
+/// Switches a server on or off. One that does not come up is a failure, for scripts too.
+async fn switch(global: &Global, node: &Backend, name: &str, enabled: bool) -> anyhow::Result<Ending> {
+    let (path, word) = if enabled { ("/enable", "enabled") } else { ("/disable", "disabled") };
+    let answer = node.patient_post(&address(name, path), &json!({})).await?;
+    let (mut ended, mut told) = step(global, answer, |found| {
+        let already = if found["change"] == "unchanged" { " already" } else { "" };
+        say!("{} is {word}{already}", text(&found["name"]));
+        settled::remarks(name, found);
+    });
+    if ended == Ending::Done && enabled {
+        let found = settled::settle(global, node, &[name]).await?;
+        settled::note(&mut told, &found);
+        if settled::is_broken(&told) {
+            ended = Ending::Failed;
+        }
+    }
+    if global.json {
+        json_line(&told);
+    }
+    Ok(ended)
+}
+
+/// Which tools of the node's own a server takes the place of, in words.
+fn replaced(server: &Value) -> Option<String> {
+    let names = texts(&server["replaces"]);
+    let are = if names.len() == 1 { "is" } else { "are" };
+    let told = || format!("{} {are} answered by {}", enumerated(&names), text(&server["name"]));
+    (!names.is_empty()).then(told)
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(text).collect()
 }
 
 fn list(found: &Value, limit: usize) {
@@ -156,6 +207,9 @@ fn list(found: &Value, limit: usize) {
     table(["SERVER", "STATE", "TOOLS", "FROM", "REACHED BY", "WHY"], &rows);
     if limit < servers.len() {
         say!("… {limit} of {}; more with --limit", servers.len());
+    }
+    for told in servers.iter().take(limit).filter_map(replaced) {
+        say!("{told}");
     }
     shared(found);
     let rejected = servers.iter().find(|one| one["status"]["rejected"].as_u64().unwrap_or(0) > 0);
@@ -209,6 +263,9 @@ fn show(found: &Value) {
             say!("# {label}: {}", harmless(value));
         }
     }
+    if let Some(told) = replaced(found) {
+        say!("# {told}");
+    }
     say_part!("{}", document::to_yaml(&found["config"]));
     let tools = found["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !tools.is_empty() {
@@ -225,8 +282,7 @@ fn show(found: &Value) {
 /// One that did not come up is a failure, for scripts too.
 fn restarted(global: &Global, answer: Answer) -> Ending {
     let down = matches!(&answer, Answer::Ok(found) if found["status"]["state"] == "stopped");
-    let show = |found: &Value| say!("{} is {}{}", text(&found["name"]), state(found), because(found));
-    match finish(global, answer, show) {
+    match finish(global, answer, settled::tell) {
         Ending::Done if down => Ending::Failed,
         ending => ending,
     }

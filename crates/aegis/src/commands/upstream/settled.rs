@@ -6,7 +6,7 @@ use aegis_core::quantity::counted;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{address, because, state, tools};
+use super::{address, because, replaced, state, tools};
 use crate::{
     backend::Backend,
     cli::Global,
@@ -56,11 +56,15 @@ pub(super) async fn settle(global: &Global, node: &Backend, names: &[&str]) -> a
     Ok(found)
 }
 
-fn tell(server: &Value) {
+/// What became of a server, and the next step where there is one.
+pub(super) fn tell(server: &Value) {
     let name = text(&server["name"]);
     match server["status"]["state"].as_str() {
         Some("running" | "degraded") => {
             say!("{name} is {}; tools: {}", state(server), tools(&server["status"]));
+            if server["status"]["quarantined"].as_u64().unwrap_or(0) > 0 {
+                eprintln!("  next: aegis upstream diff {name}");
+            }
         }
         Some("starting") => {
             say!("{name} is still starting; `aegis upstream list` shows when it runs");
@@ -73,11 +77,23 @@ fn tell(server: &Value) {
     }
 }
 
-/// What a server needs and does not have yet, as the node said when it took the server.
-pub(super) fn missing(name: &str, found: &Value) {
+/// What the node said when it took the server: what it needs and does not have yet, and whose place it takes.
+pub(super) fn remarks(name: &str, found: &Value) {
+    if let Some(told) = replaced(found) {
+        say!("{told}");
+    }
     for lack in found["missing"].as_array().into_iter().flatten() {
         eprintln!("warning: {}: {}", harmless(name), text(&lack["what"]));
         eprintln!("  next: {}", text(&lack["next"]));
+    }
+}
+
+/// Whether a server that should run can't: it did not come up or, where nothing runs, something of it is missing.
+pub(super) fn is_broken(told: &Value) -> bool {
+    let lacks = || told["missing"].as_array().is_some_and(|missing| !missing.is_empty());
+    match told["status"]["state"].as_str() {
+        Some(state) => state == "stopped",
+        None => told["enabled"] != false && lacks(),
     }
 }
 

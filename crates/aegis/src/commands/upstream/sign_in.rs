@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -46,7 +46,7 @@ async fn sign_in(global: &Global, node: &Backend, wanted: &SignIn) -> anyhow::Re
         other => return Ok(finish(global, other, |_| {})),
     };
     if global.json {
-        json_line(&begun);
+        json_line(&event("open", begun.clone()));
     } else {
         say!("{} asks for your word. Open this in a browser on this machine:", text(&begun["issuer"]));
         say!("  {}", text(&begun["url"]));
@@ -63,11 +63,18 @@ async fn sign_in(global: &Global, node: &Backend, wanted: &SignIn) -> anyhow::Re
     if ended == Ending::Done {
         let found = settled::settle(global, node, &[&wanted.name]).await?;
         settled::note(&mut told, &found);
+        told = event("signed_in", told);
     }
     if global.json {
         json_line(&told);
     }
     Ok(ended)
+}
+
+/// A line for scripts, which have to show the address before they can wait for the rest.
+fn event(name: &str, mut told: Value) -> Value {
+    told["event"] = name.into();
+    told
 }
 
 /// Takes what browsers ask for until one brings the answer to this sign-in.

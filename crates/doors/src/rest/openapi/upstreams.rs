@@ -29,10 +29,18 @@ pub(super) fn paths() -> Value {
                 "responses": {"200": ok("the server, and whether it was added, updated or unchanged"),
                     "409": ok("the configuration file defines it"), "default": refusal}},
             "delete": {"summary": "End an added server and forget it (operators)",
-                "responses": {"200": ok("removed"), "409": ok("the configuration file defines it"), "default": refusal}}},
+                "responses": {"200": ok("removed, and which of its stored secrets went with it or are left"), "409": ok("the configuration file defines it"), "default": refusal}}},
         "/v1/upstreams/{name}/restart": {"parameters": name, "post": {
             "summary": "Start a server anew, with its credentials read again (operators)",
             "responses": {"200": ok("the server, once it runs or has failed to start"), "default": refusal}}},
+        "/v1/upstreams/{name}/enable": {"parameters": name, "post": {
+            "summary": "Switch an added server on (operators)",
+            "responses": {"200": ok("the server, and whether that is a change"), "409": ok("the configuration file defines it"),
+                "default": refusal}}},
+        "/v1/upstreams/{name}/disable": {"parameters": name, "post": {
+            "summary": "End an added server and keep it (operators)",
+            "responses": {"200": ok("the server, and whether that is a change"), "409": ok("the configuration file defines it"),
+                "default": refusal}}},
         "/v1/upstreams/{name}/test": {"parameters": name, "post": {
             "summary": "Connect to a server for a look (operators)",
             "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},
