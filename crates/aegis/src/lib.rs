@@ -20,4 +20,5 @@ pub mod program;
 pub mod reference;
 pub mod reload;
 pub mod reload_policies;
+pub mod signals;
 pub mod volumes;

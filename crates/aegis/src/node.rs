@@ -281,7 +281,7 @@ impl Node {
         let policy = Arc::new(policy);
         let contexts = Contexts::new(layers, Arc::clone(&policy), registry.clone(), audit.clone());
         let tenant = current.spec.tenancy.default_tenant.clone();
-        let secrets: Arc<dyn SecretSource> = Arc::new(SecretResolver::new(registry.clone(), tenant));
+        let secrets: Arc<dyn SecretSource> = Arc::new(SecretResolver::new(registry.clone(), tenant.clone()));
         let bus = Bus::default();
         let journal = Arc::new(Journal::new(audit.clone(), bus.clone()));
         let confinement = Confinement {
@@ -294,7 +294,8 @@ impl Node {
         };
         let upstream = upstream(&current, &data, confinement, &catalog, &registry, &seal, &secrets)?;
         let telemetry = telemetry(&current, &secrets)?;
-        let servers = Servers::new(servers, Arc::new(upstream.clone()), registry.clone(), audit.clone());
+        let live = Arc::new(upstream.clone());
+        let servers = Servers::new(servers, live, registry.clone(), tenant, audit.clone());
         let servers = Arc::new(servers);
         let secrets = Secrets::new(registry.clone(), audit.clone(), Arc::clone(&servers));
         let previews = Arc::new(ToolPreviews::new(&files, &catalog));
@@ -332,15 +333,18 @@ impl Node {
         Ok(Self { doors, data, config, policies, upstream, journal, traces })
     }
 
-    /// Starts the MCP servers behind the node. With `patience`, waits until each is ready or can't be, or time is up.
-    pub async fn start_servers(&self, patience: Option<Duration>) {
+    /// Starts the MCP servers behind the node.
+    pub async fn start_servers(&self) {
         let (doors, config) = (Arc::clone(&self.doors), Arc::clone(&self.config));
         tokio::spawn(reload_policies::keep_in_step(doors, config, self.policies.directory.clone()));
         self.doors.servers.start().await;
-        let Some(patience) = patience else { return };
+    }
+
+    /// Waits until each of the `needed` servers is ready or can't be, or time is up.
+    pub async fn servers_ready(&self, patience: Duration, needed: impl Fn(&str) -> bool) {
         let starting = || {
             let statuses = self.doors.servers.statuses();
-            statuses.iter().any(|status| status.state == ServerState::Starting)
+            statuses.iter().any(|status| status.state == ServerState::Starting && needed(&status.name))
         };
         let ready = async {
             while starting() {

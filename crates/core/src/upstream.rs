@@ -16,6 +16,7 @@ use crate::{
         McpServer, ToolPattern,
         upstream::{DefinitionTrust, OauthConfig},
     },
+    quantity::enumerated,
 };
 
 pub use none::NoUpstreams;
@@ -219,7 +220,8 @@ pub trait Upstreams: Send + Sync {
         Vec::new()
     }
 
-    /// The node's own tools in whose place this server's stand: `web.fetch`, for one that claims it.
+    /// The node's own tools in whose place this server's stand: `web.fetch`, for one that claims it, whether or not it
+    /// offers it.
     fn replaces(&self, _server: &McpServer) -> Vec<String> {
         Vec::new()
     }
@@ -289,6 +291,12 @@ impl Definition {
         let value: Value = serde_json::from_str(&self.text).unwrap_or(Value::Null);
         crate::document::to_yaml(&value)
     }
+}
+
+/// What [`Upstreams::replaces`] found, as people read it. Not that they are answered: the server may offer fewer.
+pub fn taken(names: &[String]) -> String {
+    let are = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {are} taken", enumerated(names))
 }
 
 fn ordered(value: &Value) -> Value {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-use aegis_core::{ToolSpec, Violation, ViolationKind, nearest::suggestion};
+use aegis_core::{ToolSpec, Violation, ViolationKind, nearest::suggestion, redact};
 use jsonschema::{
     PatternOptions, Validator,
     error::{TypeKind, ValidationErrorKind},
@@ -237,8 +237,6 @@ fn type_name(value: &Value) -> &'static str {
 
 fn clip(text: &str) -> String {
     const LONGEST: usize = 120;
-    if text.chars().count() <= LONGEST {
-        return text.to_owned();
-    }
-    text.chars().take(LONGEST).chain(['…']).collect()
+    let cut = if text.chars().nth(LONGEST).is_some() { "…" } else { "" };
+    format!("{}{cut}", redact::beginning(text, LONGEST))
 }

@@ -97,3 +97,15 @@ fn patterns_from_outside_take_no_longer_than_their_text() {
     let refused = ArgumentsGate::new([]).check(&tool("fix.slow", slow), &mut arguments).unwrap_err();
     assert_eq!(refused.kind, ViolationKind::InvalidArguments);
 }
+
+#[test]
+fn a_key_among_the_names_of_arguments_is_not_told_by_half() {
+    let mut schema = text();
+    schema["additionalProperties"] = false.into();
+    let closed = tool("fix.closed", schema);
+    let mut arguments = Map::from_iter([("text".to_owned(), json!("x"))]);
+    arguments.insert(format!("{} ghp_0123456789abcdefghij", "x".repeat(110)), 1.into());
+    let refused = ArgumentsGate::new([]).check(&closed, &mut arguments).unwrap_err();
+    assert!(refused.message.contains("xx [redact") && refused.message.contains('…'), "{}", refused.message);
+    assert!(!refused.message.contains("ghp_"), "{}", refused.message);
+}

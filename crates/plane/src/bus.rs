@@ -33,7 +33,7 @@ impl Bus {
         self.sender.receiver_count()
     }
 
-    /// An event of one call, for subscribers of its tenant.
+    /// An event of one call, for subscribers of its tenant. `tool` is a name that the catalog knows, or one that is masked.
     pub fn announce(&self, tenant: &TenantId, call: CallId, tool: &str, event: Event) {
         self.send(|| Announcement {
             time: Timestamp::now(),
@@ -65,7 +65,6 @@ impl Bus {
             let mut announcement = announcement();
             // Paths, names and reasons come from calls.
             redact::detail(&mut announcement.event.detail);
-            announcement.tool = announcement.tool.map(|tool| redact::message(&tool).into_owned());
             // Fails only when the last listener has just left.
             let _ = self.sender.send(Arc::new(announcement));
         }

@@ -7,6 +7,7 @@ use aegis_core::{
     event::EventName,
     id::CallId,
     progress::{Listener, Silence},
+    redact,
     tool::Directory,
     trace::Spans,
 };
@@ -165,6 +166,9 @@ impl Plane {
         let arguments = std::mem::take(&mut call.arguments);
         let Ok(_slot) = self.slots.try_acquire() else {
             draft.asked(&arguments);
+            if let Some(tool) = self.catalog.resolve(&call.tool) {
+                draft.tool(&tool.name, asked_as(&call, &tool));
+            }
             let busy = Violation::new(
                 ViolationKind::Overloaded,
                 format!("{} calls are in work, which is the node's limit", self.limits.max_concurrent_calls),
@@ -204,7 +208,7 @@ impl Plane {
         verdicts.push(GateVerdict::pass(Gate::Catalog));
         draft.passed(Gate::Catalog, &self.meters);
         self.meters.know(&tool);
-        let asked_as = (call.tool != tool.name).then(|| call.tool.clone());
+        let asked_as = asked_as(call, &tool);
         draft.tool(&tool.name, asked_as.clone());
 
         // A caller that may not use a tool at all learns nothing about its arguments.
@@ -304,7 +308,7 @@ impl Plane {
     }
 
     pub(crate) fn no_such_tool(&self, caller: &Caller, name: &str) -> Violation {
-        let shown: String = name.chars().take(120).collect();
+        let shown = redact::beginning(name, 120);
         let close = self
             .catalog
             .nearest(name)
@@ -327,6 +331,11 @@ impl Directory for Plane {
     fn visible(&self, caller: &Caller) -> Vec<Arc<ToolSpec>> {
         self.catalog.specs().into_iter().filter(|tool| self.policy.sees(caller, tool)).collect()
     }
+}
+
+/// What the caller called the tool, where that is not its name.
+fn asked_as(call: &Call, tool: &ToolSpec) -> Option<String> {
+    (call.tool != tool.name).then(|| call.tool.clone())
 }
 
 pub(crate) fn objection(verdict: GateVerdict) -> Violation {

@@ -28,6 +28,8 @@ const LONGEST_TEXT: usize = 1024;
 pub(crate) struct Draft {
     started: Instant,
     record: CallRecord,
+    /// Whether the tool is one that the catalog knows. Any other name is whatever the caller wrote.
+    is_known: bool,
     spans: Arc<dyn Spans>,
     context: Option<TraceContext>,
     /// Where the last part ended.
@@ -44,11 +46,12 @@ impl Draft {
             context: call.trace.clone(),
             reached: Duration::ZERO,
             parts: Vec::new(),
+            is_known: false,
             record: CallRecord {
                 time: Timestamp::now(),
                 call: call.id,
                 caller: caller.clone(),
-                tool: clipped(&call.tool, LONGEST_NAME),
+                tool: redact::beginning(&call.tool, LONGEST_NAME).into_owned(),
                 asked_as: None,
                 arguments: Map::new(),
                 arguments_sha256: String::new(),
@@ -70,8 +73,7 @@ impl Draft {
 
     pub(crate) fn admitted(&mut self, admission: &Admission) {
         self.asked(&admission.arguments);
-        self.record.tool = admission.tool.name.to_string();
-        self.record.asked_as.clone_from(&admission.asked_as);
+        self.tool(&admission.tool.name, admission.asked_as.clone());
         self.record.verdicts.clone_from(&admission.verdicts);
     }
 
@@ -131,9 +133,19 @@ impl Draft {
         self.record.verdicts.push(verdict);
     }
 
+    /// The tool that the catalog knows the name for.
     pub(crate) fn tool(&mut self, name: &str, asked_as: Option<String>) {
         name.clone_into(&mut self.record.tool);
         self.record.asked_as = asked_as;
+        self.is_known = true;
+    }
+
+    /// The tool's name as it may be told and written down.
+    fn told_tool(&self) -> String {
+        match self.is_known {
+            true => self.record.tool.clone(),
+            false => redact::message(&self.record.tool).into_owned(),
+        }
     }
 
     pub(crate) fn call(&self) -> CallId {
@@ -142,7 +154,7 @@ impl Draft {
 
     /// Whose call of what this is.
     pub(crate) fn subject(&self) -> (TenantId, CallId, String) {
-        (self.record.caller.tenant.clone(), self.record.call, self.record.tool.clone())
+        (self.record.caller.tenant.clone(), self.record.call, self.told_tool())
     }
 
     pub(crate) fn intent(&self) -> Entry {
@@ -169,9 +181,9 @@ impl Draft {
     pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, Duration) {
         let took = self.started.elapsed();
         self.record.result = kept(result);
-        // A call that was let through was denied nothing, and its tool is one that the catalog knows.
+        // A call that was let through was denied nothing.
         if let CallResult::Refused { .. } = &self.record.result {
-            self.record.tool = redact::message(&self.record.tool).into_owned();
+            self.record.tool = self.told_tool();
             self.record.verdicts.iter_mut().for_each(keep);
         }
         self.record.label = label.map(|label| Label {

@@ -12,11 +12,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use aegis_core::{
     Caller, Timestamp,
     config::{McpServer, ToolPattern, upstream::check_added},
+    id::{TenantId, UserId},
     nearest::suggestion,
-    quantity::enumerated,
     record::{Entry, NodeRecord},
+    redact,
     upstream::{
         Lack, Lacks, LogLine, ServerStatus, ServerTool, SharedResource, TestReport, UpstreamError, Upstreams,
+        taken,
     },
 };
 use aegis_stores::{
@@ -102,12 +104,21 @@ pub struct Servers {
     #[debug(skip)]
     live: Arc<dyn Upstreams>,
     registry: Registry,
+    /// Whose secrets servers are given, whoever calls and whoever operates.
+    tenant: TenantId,
     audit: AuditLog,
 }
 
 impl Servers {
-    pub fn new(layers: ServerLayers, live: Arc<dyn Upstreams>, registry: Registry, audit: AuditLog) -> Self {
-        Self { layers: Mutex::new(layers), live, registry, audit }
+    /// `tenant` is that of the stored secrets that servers are given.
+    pub fn new(
+        layers: ServerLayers,
+        live: Arc<dyn Upstreams>,
+        registry: Registry,
+        tenant: TenantId,
+        audit: AuditLog,
+    ) -> Self {
+        Self { layers: Mutex::new(layers), live, registry, tenant, audit }
     }
 
     /// Starts what is configured. Until then nothing runs.
@@ -126,8 +137,7 @@ impl Servers {
         for server in servers {
             let names = self.live.replaces(server);
             if !names.is_empty() {
-                let are = if names.len() == 1 { "is" } else { "are" };
-                tracing::info!("{} {are} answered by the MCP server `{}`", enumerated(&names), server.name);
+                tracing::info!("{} by the MCP server `{}`", taken(&names), server.name);
             }
         }
     }
@@ -155,10 +165,11 @@ impl Servers {
         self.live.tools(name)
     }
 
-    /// Whether a tool of this name would be a server's.
-    pub async fn claims(&self, tool: &str) -> bool {
-        let servers = self.layers.lock().await.servers();
-        servers.iter().flat_map(McpServer::claims).any(|pattern| pattern.matches(tool))
+    /// The servers that a tool of this name could be of.
+    pub async fn claimants(&self, tool: &str) -> Vec<String> {
+        let mut servers = self.layers.lock().await.servers();
+        servers.retain(|server| server.claims().iter().any(|pattern| pattern.matches(tool)));
+        servers.into_iter().map(|server| server.name).collect()
     }
 
     /// Names that tools of the running servers have, or will have.
@@ -227,8 +238,32 @@ impl Servers {
 
     async fn install(
         &self,
+        layers: MutexGuard<'_, ServerLayers>,
+        server: McpServer,
+        change: Change,
+        operator: &Caller,
+    ) -> Result<Server, ServerError> {
+        let origin = (Timestamp::now(), operator.user.clone());
+        self.store(layers, server, origin, change, operator).await
+    }
+
+    /// Changes something about an added server, which stays the one that somebody else may have added.
+    async fn amend(
+        &self,
+        layers: MutexGuard<'_, ServerLayers>,
+        server: McpServer,
+        operator: &Caller,
+    ) -> Result<Server, ServerError> {
+        let origin = layers.origin(&server.name);
+        let origin = origin.unwrap_or_else(|| (Timestamp::now(), operator.user.clone()));
+        self.store(layers, server, origin, Change::Updated, operator).await
+    }
+
+    async fn store(
+        &self,
         mut layers: MutexGuard<'_, ServerLayers>,
         server: McpServer,
+        (added, added_by): (Timestamp, UserId),
         change: Change,
         operator: &Caller,
     ) -> Result<Server, ServerError> {
@@ -243,8 +278,8 @@ impl Servers {
             name: name.clone(),
             text: serde_json::to_string(&server)
                 .map_err(|source| ServerError::Stored { name: name.clone(), source })?,
-            added: Timestamp::now(),
-            added_by: operator.user.clone(),
+            added,
+            added_by,
         };
         let config = serde_json::to_value(&server).unwrap_or_default();
         let action = if change == Change::Updated { "upstream-changed" } else { "upstream-added" };
@@ -292,7 +327,7 @@ impl Servers {
         }
         let missing = usable(lacks)?;
         server.enabled = enabled;
-        let server = self.install(layers, server, Change::Updated, operator).await?;
+        let server = self.amend(layers, server, operator).await?;
         Ok(Installed { server, change: Change::Updated, missing })
     }
 
@@ -403,7 +438,8 @@ impl Servers {
             time: Timestamp::now(),
             action: action.to_owned(),
             caller: Some(operator.clone()),
-            detail,
+            // A server's settings may hold secrets that nothing but their names announces.
+            detail: redact::arguments(&detail),
         };
         self.audit.record_durable(&Entry::Node(record)).await?;
         Ok(())

@@ -29,6 +29,9 @@ use serde_json::{Map, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+/// A tool's name that could be a key as well.
+const LIKE_A_KEY: &str = "npm_registry2.search_packages";
+
 /// Does what its argument says.
 struct Actor {
     name: &'static str,
@@ -98,7 +101,8 @@ fn stage(limits: LimitsConfig) -> Stage {
     let catalog = Catalog::default()
         .with(Actor { name: "test.look", mutability: Mutability::ReadOnly })
         .with(Actor { name: "test.claim", mutability: Mutability::SaidReadOnly })
-        .with(Actor { name: "test.change", mutability: Mutability::Mutating });
+        .with(Actor { name: "test.change", mutability: Mutability::Mutating })
+        .with(Actor { name: LIKE_A_KEY, mutability: Mutability::ReadOnly });
     let plane = Plane::new(Parts {
         catalog: Arc::new(catalog),
         policy: Arc::new(PolicyGate::new(
@@ -270,4 +274,31 @@ async fn more_calls_than_the_node_takes() {
         _ => None,
     });
     assert_eq!(overloaded, Some(("Overloaded", Some("spec.limits.max_concurrent_calls"))));
+}
+
+#[tokio::test]
+async fn the_name_of_a_tool_is_told_if_there_is_one_and_masked_if_it_may_be_anything() {
+    let stage = stage(LimitsConfig::default());
+    let mut heard = stage.plane.bus().subscribe();
+    let key = "npm_0123456789abcdefghij";
+    let long = format!("{} {key}", "x".repeat(115));
+    assert!(stage.call(LIKE_A_KEY, "fine").await.is_ok());
+    let empty = Call::new(LIKE_A_KEY, Map::new());
+    let refused = stage.plane.call(Stage::caller(), empty, CancellationToken::new()).await.result;
+    assert_eq!(refused.map(drop).unwrap_err().kind, ViolationKind::InvalidArguments);
+    for unknown in [key, &long] {
+        assert_eq!(stage.call(unknown, "fine").await, Err(ViolationKind::ToolNotFound));
+    }
+
+    let mut told = Vec::new();
+    while let Ok(event) = heard.try_recv() {
+        told.extend(event.tool.clone());
+    }
+    told.dedup();
+    let cut = format!("{} [redacted]", "x".repeat(115));
+    assert_eq!(told, [LIKE_A_KEY, "[redacted]", &cut]);
+    let records = stage.records().await;
+    let tools: Vec<&str> = records.iter().map(|record| record.tool.as_str()).collect();
+    assert_eq!(tools, [LIKE_A_KEY, LIKE_A_KEY, "[redacted]", &cut]);
+    assert!(!serde_json::to_string(&records).unwrap().contains("npm_0"), "{records:?}");
 }

@@ -6,12 +6,17 @@ use std::{sync::Arc, time::Duration};
 use aegis_core::{
     Caller, Door, Event, Secret, Tier, Timestamp,
     config::{
-        AuditConfig, McpServer,
+        AuditConfig, McpServer, SecretRef,
         security_context::OPERATOR_CONTEXT,
-        upstream::DefinitionTrust::{Approve, FirstUse},
+        upstream::{
+            ClientAuthentication,
+            DefinitionTrust::{Approve, FirstUse},
+            Grant, OauthConfig,
+        },
     },
     event::EventName,
     progress::Listener,
+    record::Entry,
     upstream::{Definition, NoUpstreams, Pins, Standing},
 };
 use aegis_plane::{
@@ -39,7 +44,8 @@ async fn stage(home: &std::path::Path) -> Stage {
     let audit = AuditLog::open(&data, &AuditConfig::default()).unwrap();
     let own = vec![McpServer { executable: Some("x".into()), ..McpServer::named("s") }];
     let layers = ServerLayers::load(&registry, None, own).await.unwrap();
-    let servers = Servers::new(layers, Arc::new(NoUpstreams), registry.clone(), audit.clone());
+    let live = Arc::new(NoUpstreams);
+    let servers = Servers::new(layers, live, registry.clone(), "local".into(), audit.clone());
     let servers = Arc::new(servers);
     let secrets = Secrets::new(registry.clone(), audit.clone(), Arc::clone(&servers));
     Stage { servers, secrets, registry, audit, data }
@@ -158,4 +164,106 @@ async fn connections_are_on_record_before_the_log_is_closed() {
     let reader = LogReader::open(&stage.data.audit_database()).unwrap();
     let filter = Filter { kind: Some(Kind::Node), ..Filter::default() };
     assert_eq!(reader.tail(&filter, 1000).unwrap().len(), 50);
+}
+
+fn signed_in(name: &str) -> McpServer {
+    let stored = |purpose: &str| Some(SecretRef::Stored(format!("{name}/{purpose}")));
+    McpServer {
+        url: Some("https://notes.example/mcp".into()),
+        oauth: Some(OauthConfig {
+            grant: Grant::AuthorizationCode,
+            token_url: "https://notes.example/token".into(),
+            client_id: "c".into(),
+            client_secret: stored("client-secret"),
+            client_authentication: ClientAuthentication::Basic,
+            scopes: Vec::new(),
+            audience: None,
+            resource: None,
+            subject: None,
+            sign_in: stored("sign-in"),
+            registered: true,
+            actor_token: None,
+        }),
+        ..McpServer::named(name)
+    }
+}
+
+impl Stage {
+    async fn keep_secret(&self, tenant: &str, name: &str) {
+        let secret = NewSecret {
+            tenant: tenant.into(),
+            name: name.into(),
+            value: Secret::new("v"),
+            expires: None,
+            created_by: "op".into(),
+        };
+        self.registry.set_secret(secret).await.unwrap();
+    }
+
+    async fn has_secret(&self, tenant: &str, name: &str) -> bool {
+        self.registry.secret(&tenant.into(), name).await.unwrap().is_some()
+    }
+}
+
+#[tokio::test]
+async fn what_came_with_a_sign_in_goes_with_its_server_whoever_removes_it() {
+    let home = tempfile::tempdir().unwrap();
+    let stage = stage(home.path()).await;
+    stage.servers.add(signed_in("notes"), &operator()).await.unwrap();
+    for tenant in ["local", "other"] {
+        stage.keep_secret(tenant, "notes/sign-in").await;
+        stage.keep_secret(tenant, "notes/client-secret").await;
+    }
+    let guest = Caller { tenant: "other".into(), ..operator() };
+    let removed = stage.servers.remove("notes", &guest).await.unwrap();
+    assert_eq!(removed.forgotten, ["notes/client-secret", "notes/sign-in"]);
+    assert!(removed.left.is_empty(), "{:?}", removed.left);
+    for name in ["notes/client-secret", "notes/sign-in"] {
+        assert!(!stage.has_secret("local", name).await && stage.has_secret("other", name).await, "{name}");
+    }
+    stage.audit.close().await.unwrap();
+    let reader = LogReader::open(&stage.data.audit_database()).unwrap();
+    let found = reader.tail(&Filter { kind: Some(Kind::Node), ..Filter::default() }, 1000).unwrap();
+    let deleted = found.into_iter().filter_map(|stored| match stored.entry {
+        Ok(Entry::Node(record)) if record.action == "secret-deleted" => Some(record.detail),
+        _ => None,
+    });
+    let named = |name: &str| json!({"server": "notes", "tenant": "local", "name": name});
+    let deleted: Vec<_> = deleted.map(serde_json::Value::from).collect();
+    assert_eq!(deleted, [named("notes/sign-in"), named("notes/client-secret")]);
+}
+
+#[tokio::test]
+async fn a_removed_server_names_what_could_not_be_deleted_and_what_is_an_operators() {
+    let home = tempfile::tempdir().unwrap();
+    let stage = stage(home.path()).await;
+    let mut server = signed_in("notes");
+    if let Some(oauth) = &mut server.oauth {
+        oauth.client_secret = Some(SecretRef::Stored("crm/client".into()));
+    }
+    stage.servers.add(server, &operator()).await.unwrap();
+    stage.keep_secret("local", "crm/client").await;
+    stage.keep_secret("local", "notes/sign-in").await;
+    let database = rusqlite::Connection::open(home.path().join("registry.db")).unwrap();
+    let kept = "CREATE TRIGGER kept BEFORE UPDATE ON secrets BEGIN SELECT RAISE(ABORT, 'kept'); END";
+    database.execute(kept, ()).unwrap();
+    let removed = stage.servers.remove("notes", &operator()).await.unwrap();
+    let left: Vec<&str> = removed.left.iter().map(|secret| secret.name.as_str()).collect();
+    assert_eq!((left, removed.forgotten.is_empty()), (vec!["crm/client", "notes/sign-in"], true));
+    assert!(stage.servers.show("notes").await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_is_switched_is_still_whose_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let stage = stage(home.path()).await;
+    let added = stage.servers.add(signed_in("notes"), &operator()).await.unwrap().server.configured;
+    // Times are told in milliseconds.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let other = Caller { user: "ann".into(), ..operator() };
+    let switched = stage.servers.switch("notes", false, &other).await.unwrap().server.configured;
+    assert!(!switched.server.enabled);
+    assert_eq!((switched.added, switched.added_by), (added.added, Some("op".into())));
+    let stored = stage.registry.added_servers().await.unwrap();
+    assert_eq!((Some(stored[0].added), stored[0].added_by.as_str()), (added.added, "op"));
 }

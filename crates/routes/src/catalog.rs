@@ -131,7 +131,7 @@ impl Catalog {
     }
 
     /// The names of the node's own tools, whether or not servers take their places.
-    pub(crate) fn built_ins(&self) -> impl Iterator<Item = &str> {
+    pub fn built_ins(&self) -> impl Iterator<Item = &str> {
         self.own.tools.iter().map(|entry| entry.spec.name.as_ref())
     }
 

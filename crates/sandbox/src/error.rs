@@ -29,7 +29,7 @@ pub enum SandboxError {
         reason: String,
     },
     /// The working directory is not there, or is none.
-    #[error("the working directory {} can't be entered: {source}", path.display())]
+    #[error("the working directory `{}` can't be entered: {source}", path.display())]
     WorkingDirectory {
         /// The directory, as seen inside.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum SandboxError {
     #[error("{0}")]
     Argument(String),
     /// A volume can't be mounted.
-    #[error("{} can't be mounted at {}: {reason}", host.display(), inside.display())]
+    #[error("`{}` can't be mounted at `{}`: {reason}", host.display(), inside.display())]
     Mount {
         /// The directory of the host.
         host: PathBuf,

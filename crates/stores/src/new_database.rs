@@ -34,9 +34,10 @@ pub(crate) fn ensure(
     fill: impl FnOnce(&mut Connection) -> rusqlite::Result<()>,
 ) -> Result<(), NewDatabaseError> {
     let failed = |source| DataDirError::Io { action: "create", path: path.to_owned(), source };
-    // An empty one is what a crash left of an attempt to make it in place.
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.len() > 0 => return Ok(()),
+    // An empty one is what a crash left of an attempt to make it in place. Where a link leads, somebody else put the file,
+    // or is to put it.
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.len() > 0 || metadata.is_symlink() => return Ok(()),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
         _ => {}
     }

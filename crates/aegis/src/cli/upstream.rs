@@ -13,7 +13,9 @@ pub enum Upstream {
         after_help = "Reads the `mcpServers` of Claude Code, Claude Desktop, Cursor and others, the `servers` of VS Code, and the \
                             `[mcp_servers.NAME]` of Codex. What is there already stays, or is brought to what the file says. Secrets \
                             in it go to the secret store; what is kept of them is a reference. `${NAME}` that this shell has and that \
-                            is no secret is taken as its value; of any other the node keeps the reference env:NAME.\n\n\
+                            is no secret is taken as its value. Of any other, a variable or a header that is nothing else keeps the \
+                            reference env:NAME, one that has more in it is asked for by `aegis secret set`, and a command, its \
+                            arguments and directory, and an address keep it as it stands, with a note.\n\n\
                             Exit code 0 when every server of the file was taken over and none has failed to start; 1 when one is left \
                             out or broken; 2 when --only names none of the file. aegis itself is left out and does not count.\n\n\
                             Examples:\n  aegis upstream import ~/.cursor/mcp.json   # shows what it would do\n  \

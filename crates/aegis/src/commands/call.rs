@@ -19,8 +19,10 @@ use crate::{
     program,
 };
 
-/// How long a command waits for MCP servers that start with it.
-pub(super) const SERVERS_READY: Duration = Duration::from_secs(30);
+/// How long a call waits for the MCP server that it is for and that starts with it.
+const SERVER_READY: Duration = Duration::from_secs(30);
+/// How long others wait for all of them: somebody is there who wants an answer, be it without some server's tools.
+pub(super) const SERVERS_READY: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(global: &Global, command: &cli::Call) -> anyhow::Result<Ending> {
     super::log("error");
@@ -83,8 +85,10 @@ pub(super) async fn call(
         node.close().await;
         return Ok(Answer::Refused(violation));
     }
-    if node.doors.servers.claims(tool).await {
-        node.start_servers(Some(SERVERS_READY)).await;
+    let claimants = node.doors.servers.claimants(tool).await;
+    if !claimants.is_empty() {
+        node.start_servers().await;
+        node.servers_ready(SERVER_READY, |server| claimants.iter().any(|one| one == server)).await;
     }
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
     let listener: Arc<dyn Listener> = if global.json { Arc::new(Silence) } else { Arc::new(Terminal) };

@@ -4,14 +4,13 @@ use aegis_doors::mcp::{
     stdio::{self, Setting},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use super::call::{SERVERS_READY, embedded};
 use crate::{
     cli::{Global, Mcp},
     client::Answer,
     locate,
     output::{self, Ending},
+    signals::Signals,
 };
 
 /// Through the running node, or through one of our own when none runs. Nothing but MCP goes to standard output.
@@ -34,16 +33,14 @@ pub(super) async fn run(global: &Global, command: &Mcp) -> anyhow::Result<Ending
         node.close().await;
         return Ok(output::refusal(&violation, global.json));
     }
-    node.start_servers(Some(SERVERS_READY)).await;
+    node.start_servers().await;
+    // Clients that never list again see what is there by then; the others hear of what comes later.
+    node.servers_ready(SERVERS_READY, |_| true).await;
     let caller = node.local_caller(Door::McpStdio, command.acting.context.as_deref());
     let setting = Setting { names: Names::Exact, alone: true };
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stopping = node.doors.stopping.clone();
+    let (signals, stopping) = (Signals::listen()?, node.doors.stopping.clone());
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.first().await;
         stopping.cancel();
     });
     let served = stdio::serve_as(node.doors.clone(), caller, setting, input, output).await;

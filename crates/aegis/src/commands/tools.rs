@@ -39,7 +39,8 @@ async fn specs(global: &Global, acting: &Acting) -> anyhow::Result<Result<Vec<Va
         node.close().await;
         return Ok(Err(output::refusal(&violation, global.json)));
     }
-    node.start_servers(Some(SERVERS_READY)).await;
+    node.start_servers().await;
+    node.servers_ready(SERVERS_READY, |_| true).await;
     let caller = node.local_caller(Door::Cli, acting.context.as_deref());
     let visible = node.doors.plane.visible(&caller);
     let specs = visible.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;

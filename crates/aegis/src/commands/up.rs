@@ -3,10 +3,7 @@ use std::{fs::File, io::Write, net::SocketAddr, os::unix::fs::OpenOptionsExt, pa
 use aegis_doors::serve::serve;
 use anyhow::{Context, bail};
 use serde_json::{Map, json};
-use tokio::{
-    net::{TcpListener, TcpSocket},
-    signal::unix::{SignalKind, signal},
-};
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
     cli::{Global, Up},
@@ -16,6 +13,7 @@ use crate::{
     output::{Ending, json_line, say},
     reload::{self, Watched},
     reload_policies,
+    signals::Signals,
 };
 
 pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending> {
@@ -52,10 +50,10 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     detail.insert("version".into(), VERSION.into());
     detail.insert("address".into(), address.to_string().into());
     node.mention("started", detail).await?;
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let signals = Signals::listen()?;
     write_node_file(&node.data.node_file(), &node_file)?;
     announce(global, &node, address);
-    node.start_servers(None).await;
+    node.start_servers().await;
     known::warn_of_doubts(&node.doors).await;
 
     let watcher = tokio::spawn(reload::watch(Arc::clone(&node.doors), Arc::clone(&node.config), watched));
@@ -70,10 +68,7 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
         let (volumes, stopping) = (Arc::clone(&node.doors.volumes), node.doors.stopping.clone());
         tokio::spawn(volumes.serve(listener, stopping))
     });
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    signals.first().await;
     tracing::info!("stopping: calls in work may finish");
     node.doors.stopping.cancel();
     let _ = server.await;

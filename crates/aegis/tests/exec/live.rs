@@ -274,6 +274,39 @@ fn a_node_of_its_own_ends_after_its_calls() {
     }
 }
 
+/// A client that is there and reads nothing keeps `aegis mcp` from nothing: neither from stopping nor from its last head.
+#[test]
+fn a_node_of_its_own_stops_although_its_client_does_not_read() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "apiVersion: 100monkeys.ai/v1\nkind: NodeConfig\nmetadata: {name: t}\nspec: {limits: {drain_timeout: 1s}}\n";
+    std::fs::write(home.path().join("config.yaml"), config).unwrap();
+    let mut child = std::process::Command::new(crate::common::AEGIS)
+        .args(["mcp", "--data"])
+        .arg(home.path())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // Far more than a pipe and the node's own queue of answers hold.
+    for id in 0..400 {
+        writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"})).unwrap();
+    }
+    // One answer has come, so the node reads, and signals are its own.
+    let mut output = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut output, &mut [0; 16]).unwrap();
+    crate::common::signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+    drop((input, output));
+    let verified = std::process::Command::new(crate::common::AEGIS)
+        .args(["audit", "verify", "--data"])
+        .arg(home.path())
+        .status()
+        .unwrap();
+    assert!(verified.success());
+}
+
 #[test]
 fn to_subscribers_as_events() {
     let scene = Scene::new();

@@ -152,7 +152,7 @@ fn a_server_may_take_the_place_of_a_web_provider_only() {
     let replaced = TestNode::with_config(&claims("web.search"));
     common::wait_until(|| replaced.call("web.search", json!({"text": "mine"})).status == 200);
     assert_eq!(replaced.call("web.search", json!({"text": "mine"})).result(), json!("mine"));
-    let told = "web.fetch and web.search are answered by ";
+    let told = "web.fetch and web.search are taken by ";
     assert!(replaced.log().contains(&format!("{told}the MCP server `web`")), "{}", replaced.log());
     for arguments in [&["upstream", "list"][..], &["upstream", "show", "web"]] {
         let said = common::text(&replaced.cli(arguments).stdout);
@@ -161,9 +161,9 @@ fn a_server_may_take_the_place_of_a_web_provider_only() {
     // One that names a tool more exactly has it.
     let words = ["upstream", "add", "other", "--capability", "web.search", "--", "true"];
     let added = common::text(&replaced.cli(&words).stdout);
-    assert!(added.contains("web.search is answered by other\n"), "{added}");
+    assert!(added.contains("web.search is taken by other\n"), "{added}");
     let said = common::text(&replaced.cli(&["upstream", "list"]).stdout);
-    assert!(said.contains("web.fetch is answered by web\n"), "{said}");
+    assert!(said.contains("web.fetch is taken by web\n"), "{said}");
 }
 
 /// Resources and prompts are granted for servers by name, and nothing is heard of the others.

@@ -126,6 +126,24 @@ fn an_import_tells_what_became_of_each() {
     assert_eq!(told["mcp_servers"][1]["missing"].as_array().unwrap().len(), 1, "{told}");
 }
 
+/// A client's file knows nothing of sandboxes, of trust or of what was switched off here, and takes nothing of it away.
+#[test]
+fn an_import_leaves_what_was_settled_here() {
+    let node = TestNode::start();
+    let (code, said, told) = add(&node, &["boxed", "--sandbox", "--approve-definitions", "--"]);
+    assert_eq!(code, 0, "{said}{told}");
+    assert_eq!(run(&node, &["upstream", "disable", "boxed"]).0, 0);
+    let client = json!({"mcpServers": {"boxed": {"command": "python3", "args": ["-V"]}}});
+    let file = node.dir.path().join("client.json");
+    std::fs::write(&file, client.to_string()).unwrap();
+    let (_, said, told) = run(&node, &["upstream", "import", file.to_str().unwrap(), "--write"]);
+    assert!(said.contains("boxed is updated") && said.contains("boxed is disabled"), "{said}{told}");
+    let (_, shown, _) = run(&node, &["upstream", "show", "boxed", "--json"]);
+    let config = &serde_json::from_str::<Value>(&shown).unwrap()["config"];
+    assert_eq!((&config["executable"], &config["enabled"]), (&json!("python3"), &json!(false)), "{config}");
+    assert!(config["sandbox"].is_object() && config["trust"] == "approve", "{config}");
+}
+
 #[test]
 fn what_can_never_start_is_refused_and_what_may_come_is_a_warning() {
     let node = TestNode::start();

@@ -1,6 +1,6 @@
 //! Secrets that something larger than words is around: an element of XML, or a block of YAML.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use super::names::names_secret;
 
@@ -12,27 +12,34 @@ pub(super) fn look_at_blocks(text: &str, found: &mut Vec<Range<usize>>) {
 
 /// `<password>X</password>`
 fn look_at_elements(text: &str, found: &mut Vec<Range<usize>>) {
-    const CLOSES: &str = "</";
-    let mut from = 0;
-    for (close, _) in text.match_indices(CLOSES) {
-        let rest = &text[close + CLOSES.len()..];
-        let name = rest.split(['>', '<']).next().unwrap_or_default().trim_end();
-        if names_secret(name.rsplit(':').next().unwrap_or_default()) {
-            found.extend(begin_of(name, &text[from..close]).map(|begin| from + begin..close));
-            // Looked through once, however many of them close.
-            from = close + CLOSES.len();
+    if !text.contains("</") {
+        return;
+    }
+    // Of each name: where the content of the outermost begins, and how many are open.
+    let mut open: HashMap<&str, (usize, usize)> = HashMap::new();
+    let mut pieces = text.split('<');
+    let mut at = pieces.next().map_or(0, str::len);
+    for piece in pieces {
+        let tag = at;
+        at += 1 + piece.len();
+        let (head, has_content) = piece.split_once('>').map_or((piece, false), |(head, _)| (head, true));
+        if let Some(name) = head.strip_prefix('/').map(str::trim_end) {
+            if let Some((begin, count)) = open.get_mut(name) {
+                found.push(*begin..tag);
+                *count -= 1;
+                if *count == 0 {
+                    open.remove(name);
+                }
+            }
+            continue;
+        }
+        let name = head.split(|c: char| c == '/' || c.is_whitespace()).next().unwrap_or_default();
+        if !head.ends_with('/') && names_secret(name.rsplit(':').next().unwrap_or_default()) {
+            // An attribute with a `<` in it ends who knows where.
+            let begin = if has_content { tag + 1 + head.len() + 1 } else { at };
+            open.entry(name).or_insert((begin, 0)).1 += 1;
         }
     }
-}
-
-/// Where the content of an element begins, whose start is in this text.
-fn begin_of(name: &str, text: &str) -> Option<usize> {
-    let is_start = |at: usize| {
-        let after = &text[at + name.len()..];
-        text[..at].ends_with('<') && after.starts_with(|next: char| next == '>' || next.is_whitespace())
-    };
-    let (start, _) = text.match_indices(name).find(|(at, _)| is_start(*at))?;
-    text[start..].find('>').map(|end| start + end + 1)
 }
 
 /// `token: |` with the value in the lines after it.
@@ -51,8 +58,14 @@ fn look_at_yaml(text: &str, found: &mut Vec<Range<usize>>) {
             found.extend((!body.is_empty()).then(|| start + column..start + body.len()));
             continue;
         }
-        block = begins_block(body);
+        block = begins_block(body).or_else(|| begins_block(without_comment(body)?));
     }
+}
+
+/// A line of YAML before its comment, if it has one.
+fn without_comment(line: &str) -> Option<&str> {
+    let (at, _) = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']))?;
+    Some(line[..at].trim_end())
 }
 
 /// The column of the secret's name, when the line says that its value comes in the next ones.

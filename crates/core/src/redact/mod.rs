@@ -10,11 +10,12 @@ use crate::call::hex;
 mod blocks;
 mod names;
 mod programs;
+mod quoted;
 mod split;
 mod words;
 
-pub use names::is_secret_name;
-use names::{SECRET_BEGINNINGS, SECRET_ENDINGS, SHORTEST_KEY};
+use names::{SECRET_BEGINNINGS, SHORTEST_KEY, WEB_SCHEMES};
+pub use names::{is_secret_name, may_be_secret};
 pub use words::{arguments_of, words};
 
 const REDACTED: &str = "[redacted]";
@@ -38,15 +39,21 @@ pub fn looks_secret(name: &str, value: &str) -> bool {
     if has_secret_beginning(value) || url_holds_secret(value) {
         return true;
     }
-    let name = name.to_ascii_lowercase();
-    let named = is_secret_name(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending));
     let value = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("Basic ")).unwrap_or(value);
     let is_setting = value.len() < SHORTEST_SECRET
         || value.contains(char::is_whitespace)
         || value.starts_with(['/', '.', '~', '$'])
         || value.contains("://")
-        || value.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b',');
-    named && !is_setting
+        || value.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b',')
+        || says_how(name, value);
+    may_be_secret(name) && !is_setting
+}
+
+/// Whether this is the way in which somebody proves who they are, and not the proof: `--auth required`.
+fn says_how(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    (name == "auth" || name.ends_with("-auth"))
+        && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
 fn has_secret_beginning(value: &str) -> bool {
@@ -118,6 +125,16 @@ pub fn message(text: &str) -> Cow<'_, str> {
     parts.join("`").into()
 }
 
+/// So many characters of a text that a message is to repeat. Where that cuts something off, secrets are masked before:
+/// what is left of a key may not look like one.
+pub fn beginning(text: &str, longest: usize) -> Cow<'_, str> {
+    /// Of what is cut off, enough is looked at to know what a secret at the cut is.
+    const AROUND_THE_CUT: usize = 1024;
+    let Some((cut, _)) = text.char_indices().nth(longest) else { return text.into() };
+    let near = &text[..text.floor_char_boundary(cut + AROUND_THE_CUT)];
+    message(near).chars().take(longest).collect()
+}
+
 fn quoted(part: &str) -> Cow<'_, str> {
     match without_password(part) {
         Cow::Borrowed(part) => words::masked_text(part),
@@ -167,8 +184,11 @@ fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Ma
         .iter()
         .take(MOST_MEMBERS)
         .map(|(name, member)| {
+            if !is_short_and_plain(name) && !budget.covers(name.len()) {
+                return (REDACTED.to_owned(), masked(member));
+            }
             let value = match member {
-                member if is_secret_name(name) || names::names_secret(name) => masked(member),
+                member if may_be_secret(name) => masked(member),
                 member if value_is_secret && name.eq_ignore_ascii_case("value") => masked(member),
                 Value::Array(items) if name == "args" => list(items, program, depth + 1, budget),
                 member => value(member, depth + 1, budget),
@@ -189,17 +209,19 @@ fn is_pair_of_secret(object: &Map<String, Value>) -> bool {
         && object.keys().any(|name| name.eq_ignore_ascii_case("value"))
         && object.iter().any(|(name, member)| {
             NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
-                && member.as_str().is_some_and(|named| is_secret_name(named) || names::names_secret(named))
+                && member.as_str().is_some_and(may_be_secret)
         })
 }
 
 /// A name may hold what its value should: `{"token=X": 1}`.
 fn member_name(name: &str) -> Cow<'_, str> {
+    if is_short_and_plain(name) { name.into() } else { quoted(words::bounded(name)) }
+}
+
+/// Whether a name is too short to be a key, and of one word.
+fn is_short_and_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$');
-    if name.len() < SHORTEST_KEY && name.bytes().all(is_plain) {
-        return name.into();
-    }
-    quoted(words::bounded(name))
+    name.len() < SHORTEST_KEY && name.bytes().all(is_plain)
 }
 
 fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
@@ -224,7 +246,7 @@ fn list(items: &[Value], program: Option<&str>, depth: usize, budget: &mut Budge
                 Some(program) => arguments_of(program, &texts),
                 None => words(&texts),
             };
-            kept.iter().map(|word| text(word, budget)).collect()
+            kept.iter().map(|word| looked_at(word)).collect()
         }
         Some(texts) => texts.iter().map(|text| unread(text)).collect(),
         None => items.iter().map(|item| value(item, depth + 1, budget)).collect(),
@@ -239,6 +261,11 @@ fn text(text: &str, budget: &mut Budget) -> Value {
     if !budget.covers(words::bounded(text).len()) {
         return unread(text);
     }
+    looked_at(text)
+}
+
+/// What is kept of a text that the budget covers.
+fn looked_at(text: &str) -> Value {
     let text = without_password(text);
     let text = words::masked_text(&text);
     if text.len() <= LONGEST_TEXT {
@@ -253,8 +280,7 @@ fn text(text: &str, budget: &mut Budget) -> Value {
 fn without_password(text: &str) -> Cow<'_, str> {
     let masked = || {
         let (scheme, rest) = text.split_once(':')?;
-        let is_web =
-            ["http", "https", "ftp", "ws", "wss"].iter().any(|web| scheme.trim().eq_ignore_ascii_case(web));
+        let is_web = WEB_SCHEMES.iter().any(|web| scheme.trim().eq_ignore_ascii_case(web));
         if !is_web && !rest.starts_with("//") {
             return None;
         }
@@ -307,5 +333,7 @@ fn clip(name: &str) -> String {
     name.chars().take(LONGEST_TEXT).collect()
 }
 
+#[cfg(test)]
+mod spelling_tests;
 #[cfg(test)]
 mod tests;

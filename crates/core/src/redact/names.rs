@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 12] = [
 ];
 
 /// Ends of names that mean a secret in an environment, where `key` and `pat` have no other use.
-pub(super) const SECRET_ENDINGS: [&str; 12] = [
+const SECRET_ENDINGS: [&str; 22] = [
     "_key",
     "_pat",
     "_pwd",
@@ -30,10 +30,20 @@ pub(super) const SECRET_ENDINGS: [&str; 12] = [
     "privatekey",
     "signingkey",
     "masterkey",
+    "dbpass",
+    "pgpass",
+    "mypass",
+    "userpass",
+    "rootpass",
+    "adminpass",
+    "mailpass",
+    "smtppass",
+    "keypass",
+    "storepass",
 ];
 
 /// How keys of well-known providers begin, and the node's own.
-pub(super) const SECRET_BEGINNINGS: [&str; 24] = [
+pub(super) const SECRET_BEGINNINGS: [&str; 36] = [
     "aegis_",
     "wl_",
     "ghp_",
@@ -58,6 +68,18 @@ pub(super) const SECRET_BEGINNINGS: [&str; 24] = [
     "hf_",
     "-----BEGIN",
     "lin_api_",
+    "ghr_",
+    "xoxa-",
+    "xoxe-",
+    "xoxe.",
+    "dckr_pat_",
+    "GOCSPX-",
+    "SG.",
+    "dop_v1_",
+    "sk_test_",
+    "rk_test_",
+    "hvs.",
+    "shpat_",
 ];
 
 /// Names that mean a secret, besides those that hold a word for one.
@@ -89,6 +111,8 @@ const SETTINGS: [&str; 20] = [
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "token", "negotiate"];
 /// Names that come before the colon of a script, of a test or of a reference as well: `npm run auth:test`.
 const SCRIPTS: [&str; 6] = ["auth", "token", "secret", "cred", "creds", "pat"];
+/// Schemes of addresses in which what stands before the host is a secret, even without a colon.
+pub(super) const WEB_SCHEMES: [&str; 5] = ["http", "https", "ftp", "ws", "wss"];
 /// Shorter words begin like a key by chance.
 pub(super) const SHORTEST_KEY: usize = 20;
 
@@ -118,6 +142,12 @@ pub(super) fn names_secret(name: &str) -> bool {
         || WHOLE_NAMES.iter().any(|whole| last.eq_ignore_ascii_case(whole))
         || SECRET_ENDINGS.iter().any(|ending| ends(name, ending)))
         && !SETTINGS.iter().any(|setting| ends(name, setting))
+}
+
+/// Whether what has this name may be a secret, where nothing is lost by taking it for one: settings whose names speak
+/// of secrets are among them.
+pub fn may_be_secret(name: &str) -> bool {
+    is_secret_name(name) || names_secret(name)
 }
 
 /// As [`names_secret`], of a parameter in an address: whoever has its signature may use the address.
@@ -162,6 +192,24 @@ pub(super) fn looks_made_up(word: &str) -> bool {
         && !word.contains(['/', '=', ':'])
 }
 
+/// Whether a function of this name is given a secret, and not asked for one: `setPassword("X")`, `password('X')`.
+pub(super) fn sets_secret(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let begins_with = |word: &&str| begins(last.as_bytes(), word);
+    names_secret(last) && (["set", "with"].iter().any(begins_with) || SECRET_NAMES.iter().any(begins_with))
+}
+
+/// Whether this ends with the scheme of an address of the web.
+pub(super) fn ends_with_web_scheme(text: &str) -> bool {
+    WEB_SCHEMES.iter().any(|scheme| {
+        let before = || text.as_bytes()[..text.len() - scheme.len()].iter().rev();
+        // `sftp` and `news` are others, but a letter after a backslash is none of the scheme.
+        let is_whole =
+            || !before().next().is_some_and(u8::is_ascii_alphanumeric) || before().nth(1) == Some(&b'\\');
+        ends(text, scheme) && (scheme.starts_with("http") || is_whole())
+    })
+}
+
 pub(super) fn is_authorization(name: &str) -> bool {
     ends(name, "authorization")
 }
@@ -171,6 +219,9 @@ pub(super) fn is_cookie(name: &str) -> bool {
 }
 
 pub(super) fn is_key(name: &str) -> bool {
+    // What is made up by chance has one of these; the name of a tool or a file that begins alike need not.
+    let is_made_up = |rest: &str| rest.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     let name = name.trim_start_matches('-');
-    name.len() >= SHORTEST_KEY && SECRET_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    name.len() >= SHORTEST_KEY
+        && SECRET_BEGINNINGS.iter().any(|beginning| name.strip_prefix(beginning).is_some_and(is_made_up))
 }

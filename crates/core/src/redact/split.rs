@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::names::SHORTEST_KEY;
+use super::names::{SHORTEST_KEY, ends_with_web_scheme};
 
 /// Words as a shell would split them, with their quotes.
 pub(super) fn shell_words(text: &str) -> Vec<Range<usize>> {
@@ -64,19 +64,31 @@ pub(super) fn names(word: &str) -> impl Iterator<Item = Range<usize>> {
 
 /// Where the value begins that a name ending at `end` has, if it has one: after `=` or `:` and what may stand around it.
 pub(super) fn value_after(word: &str, end: usize) -> Option<usize> {
+    Some(word.len() - without_quotes(signed_after(word, end)?).len())
+}
+
+/// What follows the sign after a name ending at `end`, with its quotes.
+pub(super) fn signed_after(word: &str, end: usize) -> Option<&str> {
     let rest = &word[end..];
     let sign = rest.trim_start_matches(['"', '\'', '\\', ']']).trim_start();
     // Of an address, or of a path through modules.
     let joins = sign.starts_with("://") || rest.starts_with("::");
-    let value = after_sign(sign).filter(|_| !joins)?;
-    Some(word.len() - value.len())
+    signed(sign).filter(|_| !joins)
 }
 
 /// What follows `=`, `:`, `:=`, `=>` or `+=`, without the quotes around it.
 pub(super) fn after_sign(text: &str) -> Option<&str> {
+    signed(text).map(without_quotes)
+}
+
+fn signed(text: &str) -> Option<&str> {
     let added = ["+=", "?=", "||=", "??="].iter().find_map(|sign| text.strip_prefix(sign));
     let value = added.or_else(|| text.strip_prefix(['=', ':']))?.trim_start_matches(['=', ':', '>']);
-    Some(value.trim_start().trim_start_matches(['"', '\'', '\\']))
+    Some(value.trim_start())
+}
+
+fn without_quotes(value: &str) -> &str {
+    value.trim_start_matches(['"', '\'', '\\'])
 }
 
 /// Where the value begins of a member that is called just that, after one that had the name: `"value": "X"`.
@@ -118,10 +130,34 @@ pub(super) fn passwords_in_addresses(word: &str, at: usize, found: &mut Vec<Rang
         let start = colon + sign.len();
         let end = word[start..].find(['/', '\\', '?', '#', '"', '\'']).map_or(word.len(), |end| start + end);
         let Some(host) = word[start..end].rfind('@').map(|host| start + host) else { continue };
-        let web = word[..colon].ends_with("http") || word[..colon].ends_with("https");
         // The name of a user alone is no secret, but for tokens that stand in its place.
-        if web || word[start..host].contains(':') {
+        if ends_with_web_scheme(&word[..colon]) || word[start..host].contains(':') {
             found.push(at + start..at + host);
         }
     }
+}
+
+/// A word in which `%6F` is read as what it stands for, and where each byte of that, and its end, is in the word. Blanks
+/// and what is not ASCII stay as they are: no word falls apart.
+pub(super) fn percent_decoded(word: &str) -> Option<(String, Vec<usize>)> {
+    let (mut decoded, mut places) = (String::new(), Vec::new());
+    let mut rest = word;
+    while let Some(character) = rest.chars().next() {
+        let at = word.len() - rest.len();
+        let (read, length) = escaped(rest).map_or((character, character.len_utf8()), |read| (read, 3));
+        decoded.push(read);
+        places.extend(at..at + read.len_utf8());
+        rest = &rest[length..];
+    }
+    places.push(word.len());
+    (decoded.len() < word.len()).then_some((decoded, places))
+}
+
+fn escaped(text: &str) -> Option<char> {
+    let digits = text.strip_prefix('%')?.get(..2)?;
+    let byte = digits
+        .bytes()
+        .all(|digit| digit.is_ascii_hexdigit())
+        .then(|| u8::from_str_radix(digits, 16).ok())??;
+    byte.is_ascii_graphic().then_some(char::from(byte))
 }

@@ -44,6 +44,9 @@ fn secrets_in_plain_text_are_told_from_settings() {
         ("X", "ghp_0123456789abcdefghij"),
         ("Authorization", "Bearer abcdefghijklmnop"),
         ("DATABASE_URL", "postgres://ann:pw@db/x"),
+        ("DB_PASS", "hunter22"),
+        ("SMTP_PW", "hunter22"),
+        ("X-Auth", "hunter22"),
         ("ENDPOINT", "https://example.org/?api_key=abcdefghijkl"),
     ] {
         assert!(looks_secret(name, value), "{name}");
@@ -57,6 +60,7 @@ fn secrets_in_plain_text_are_told_from_settings() {
         ("API_KEY", ""),
         ("API_KEY", "${API_KEY}"),
         ("DATABASE_URL", "postgres://db/x"),
+        ("auth", "required"),
     ] {
         assert!(!looks_secret(name, value), "{name}={value}");
     }
@@ -146,6 +150,33 @@ fn so_much_of_a_call_is_looked_at_and_the_rest_is_not_kept() {
     // One text may be as long as it likes: the rest of it is in the record by its digest.
     let record = redacted(json!({"content": "x".repeat(10 << 20), "path": "/workspace/a"}));
     assert_eq!((&record["content"]["bytes"], &record["path"]), (&json!(10 << 20), &json!("/workspace/a")));
+}
+
+#[test]
+fn names_are_looked_at_within_the_same_budget() {
+    let long = |n: usize| format!("{n:02} {}", "x ".repeat(8 << 10));
+    let mut all: Map<String, Value> = (0..40).map(|n| (long(n), 1.into())).collect();
+    all.insert("99 hunter2".into(), "hunter2".into());
+    all.insert("last".into(), 7.into());
+    let record = redacted(all.into());
+    assert_eq!((&record[REDACTED], &record["last"]), (&json!(REDACTED), &json!(7)));
+    assert!(!record.to_string().contains("hunter2") && hides(&record), "{record}");
+    // Fifteen names of 16 KiB are within it, and one is the last.
+    assert_eq!(record.as_object().unwrap().len(), 15 + 2, "{record}");
+}
+
+#[test]
+fn a_list_is_charged_once() {
+    let record = redacted(json!({"a": vec!["x ".repeat(16 << 10); 5], "b": "plain"}));
+    assert_eq!((&record["b"], record["a"][4]["preview"].is_string()), (&json!("plain"), true), "{record}");
+}
+
+#[test]
+fn a_text_is_masked_before_it_is_cut() {
+    let key = "ghp_0123456789abcdefghij";
+    assert_eq!(beginning(key, 30), key);
+    assert_eq!(beginning(&format!("ab {key}"), 10), "ab [redact");
+    assert_eq!(beginning(&"ä".repeat(5000), 10), "ä".repeat(10));
 }
 
 #[test]

@@ -15,9 +15,11 @@ use super::{
         names_proof, names_secret, names_secret_parameter,
     },
     programs::{self, Program},
+    quoted::look_at_quoted,
     split::{
         after_sign, blank_words, end_of_parameter, end_of_proof, is_one_plain_word, is_parameter, names,
-        password_after_name, passwords_in_addresses, shell_words, value_after, value_of_pair,
+        password_after_name, passwords_in_addresses, percent_decoded, shell_words, value_after,
+        value_of_pair,
     },
 };
 
@@ -49,6 +51,7 @@ fn masked_words(words: &[impl AsRef<str>], mut reader: Reader) -> Vec<Cow<'_, st
             let word = word.as_ref();
             let mut found = Vec::new();
             look_at_blocks(bounded(word), &mut found);
+            look_at_quoted(bounded(word), &mut found);
             reader.read(bounded(word), 0, &mut found);
             masked(word, found)
         })
@@ -125,6 +128,7 @@ fn look_at_text(text: &str, found: &mut Vec<Range<usize>>) {
         found.push(key..text.len());
     }
     look_at_blocks(text, found);
+    look_at_quoted(text, found);
     Reader::line(0).read_all(text, shell_words(text), 0, found);
 }
 
@@ -164,6 +168,10 @@ impl Reader {
 
     /// Adds the secrets of a word that begins at `at` of the whole.
     fn read(&mut self, word: &str, at: usize, found: &mut Vec<Range<usize>>) {
+        // A line that goes on in the next one.
+        if word.starts_with('\\') && word.trim_start_matches('\\').trim_start().is_empty() {
+            return;
+        }
         let bare = word.trim_matches(AROUND);
         let of_entry = self.entry == 1;
         self.entry = if matches!(bare, "login" | "machine") { 2 } else { self.entry.saturating_sub(1) };
@@ -279,15 +287,19 @@ impl Reader {
             found.push(at + place(password)..at + word.len());
             return Next::Plain;
         }
+        let blank = word.find(char::is_whitespace);
         passwords_in_addresses(word, at, found);
-        let has_blanks = word.contains(char::is_whitespace);
-        if let Some(next) = look_at_names(word, has_blanks, at, found) {
-            return next;
+        if blank.is_none() {
+            look_at_escaped(word, at, found);
         }
-        if has_blanks {
+        let before = found.len();
+        let next = look_at_names(word, blank, at, found);
+        // What was hidden to its end is not looked at again.
+        let is_hidden = || found[before..].iter().any(|range| range.end == at + word.len());
+        if blank.is_some() && (next.is_none() || !is_hidden()) {
             self.look_inside(word, at, found);
         }
-        Next::Plain
+        next.unwrap_or(Next::Plain)
     }
 
     /// A word with blanks is a text of its own.
@@ -296,8 +308,13 @@ impl Reader {
             found.push(at..at + word.len());
             return;
         }
-        let begin = word.len() - word.trim_start_matches(['"', '\'']).len();
-        let inside = word[begin..].trim_end_matches(['"', '\'']);
+        let mut inside = word;
+        // A quote at the end that another in the middle opened belongs to what is inside.
+        while let Some(quote) = inside.chars().next().filter(|first| matches!(first, '"' | '\'')) {
+            inside = &inside[1..];
+            inside = inside.strip_suffix(quote).unwrap_or(inside);
+        }
+        let begin = inside.as_ptr().addr() - word.as_ptr().addr();
         let words = match shell_words(inside) {
             // Its quotes hold it together: it is split at every blank.
             one if one.len() < 2 => blank_words(inside),
@@ -307,8 +324,26 @@ impl Reader {
     }
 }
 
+/// Looks at the names and addresses in a word that are written as in an address: `?t%6Fken=X`.
+fn look_at_escaped(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
+    let Some((decoded, places)) = word.contains('%').then(|| percent_decoded(word)).flatten() else { return };
+    let mut inside = Vec::new();
+    passwords_in_addresses(&decoded, 0, &mut inside);
+    look_at_names(&decoded, None, 0, &mut inside);
+    let query = word.find('?').unwrap_or(word.len());
+    for range in inside {
+        let (start, end) = (places[range.start], places[range.end]);
+        // The parameter that it is in ends where it is written so.
+        let end = if query < start { end.min(end_of_parameter(word, start)) } else { end };
+        found.push(at + start..at + end);
+    }
+}
+
 /// What the names in a word announce; `None` when the rest of it is still to be looked at.
-fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<usize>>) -> Option<Next> {
+/// The first blank is at `blank`.
+fn look_at_names(word: &str, blank: Option<usize>, at: usize, found: &mut Vec<Range<usize>>) -> Option<Next> {
+    // An option is of one value, whatever it consists of: `--env=PASSWORD=a b`.
+    let before_blanks = blank.filter(|_| word.starts_with('-')).unwrap_or_default();
     let end = word.trim_end_matches(['"', '\'', ']', ',']).len();
     // Once for the whole word: of its many runs each would look as far.
     let query = word.find('?');
@@ -336,7 +371,7 @@ fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<
                     });
                 }
                 // Where blanks follow, the value may end at one: then the text inside is looked at word by word.
-                if !has_blanks || first {
+                if blank.is_none() || first || run.end <= before_blanks {
                     found.push(at + value..at + word.len());
                     return Some(match word[value..].trim_matches(AROUND) {
                         scheme if is_authorization(name) && may_be_scheme(scheme) => Next::Credentials,
@@ -362,7 +397,7 @@ fn look_at_names(word: &str, has_blanks: bool, at: usize, found: &mut Vec<Range<
             None if run.end == end && names_secret(name) && name.starts_with('-') => {
                 return Some(Next::Secret);
             }
-            None if run.end == end && names_secret(name) && !has_blanks => return Some(Next::Named),
+            None if run.end == end && names_secret(name) && blank.is_none() => return Some(Next::Named),
             // Only then another member may follow.
             None => named |= word[run.end..].starts_with(['"', '\'', '\\']) && names_secret(name),
             Some(_) => {}
@@ -390,11 +425,18 @@ fn after_value(value: &str) -> Next {
 
 /// What follows a word of such a command.
 fn inside(open: usize, word: &str) -> Next {
-    let open = word.bytes().fold(open, |open, byte| match byte {
-        b'(' => open + 1,
-        b')' => open.saturating_sub(1),
-        _ => open,
-    });
+    let (mut open, mut quote, mut escaped) = (open, None, false);
+    for byte in word.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quote != Some(b'\'') => escaped = true,
+            b'"' | b'\'' if quote == Some(byte) => quote = None,
+            b'"' | b'\'' if quote.is_none() => quote = Some(byte),
+            b'(' if quote.is_none() => open += 1,
+            b')' if quote.is_none() => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
     if open == 0 { Next::Plain } else { Next::Inside(open) }
 }
 

@@ -42,6 +42,7 @@ fn secrets_are_taken_out_and_the_rest_is_kept() {
             &["-c", "curl --token [redacted] --header 'Authorization: [redacted] x"],
         ),
         (&["push", "ghp_0123456789abcdefghij"], &["push", "[redacted]"]),
+        (&["npm_abcdefghijklmnopqrst1", "hf_abcdefghijkLmnopqrst"], &["[redacted]", "[redacted]"]),
         (&["--token", "--verbose"], &["--token", "--verbose"]),
         (&["-k", "-----BEGIN RSA PRIVATE KEY-----\nabc\n", "x"], &["-k", "[redacted]", "x"]),
         (&["--key=-----BEGIN PRIVATE KEY-----\nabc"], &["--key=[redacted]"]),
@@ -88,6 +89,8 @@ fn settings_paths_and_plain_words_stay() {
         &["a:b", "x=y", "12:34"],
         &["-c", "for f in *.c; do echo \"$f\"; done"],
         &["the", "password", "is", "elsewhere"],
+        &["cat", "/workspace/npm_package_lock_backup.json", "sk-learn_examples_of_today"],
+        &["call", "npm_registry.search_packages", "hf_datasets.list_everything"],
     ] {
         assert_eq!(argv(plain), plain);
         let line = plain.join(" ");
@@ -173,6 +176,13 @@ fn rarer_announcements_are_known_from_their_neighbours() {
             "<w:Password Type=\"t\">[redacted]</w:Password> <user>ann</user>",
         ),
         ("<secret><b>hunter2</b></secret>", "<secret>[redacted]</secret>"),
+        (
+            "<secret><id>A</id><token>B</token><value>C</value></secret><id>D</id>",
+            "<secret>[redacted]</secret><id>D</id>",
+        ),
+        ("<token>A<token>B</token>C</token> D", "<token>[redacted]</token> D"),
+        ("<token>A</token> D <token>B</token>", "<token>[redacted]</token> D <token>[redacted]</token>"),
+        ("<token/> D <token a=\"b/\">B</token>", "<token/> D <token a=\"b/\">[redacted]</token>"),
         ("usage: run <token> <file>, Vec<Token> </x>", "usage: run <token> <file>, Vec<Token> </x>"),
         ("machine h login ann password hunter x", "machine h login ann password [redacted] x"),
         ("machine h\n  password hunter\n", "machine h\n  password [redacted]\n"),
@@ -187,6 +197,9 @@ fn rarer_announcements_are_known_from_their_neighbours() {
             "a: 1\ntoken: [redacted]\n  [redacted]\n\n   [redacted]\nb: 2",
         ),
         ("- 'api_key': >-\n    hunter\n  b: 2", "- 'api_key': [redacted]\n    [redacted]\n  b: 2"),
+        ("token: | # the key\n  hunter\nb: 2 # one", "token: [redacted] # the key\n  [redacted]\nb: 2 # one"),
+        ("token: >-\t#\n  hunter\nb: 2", "token: [redacted]\t#\n  [redacted]\nb: 2"),
+        ("text: | # the token: |\n  hunter\nb: 2", "text: | # the token: [redacted]\n  hunter\nb: 2"),
         ("text: |\n  hunter\nb: 2", "text: |\n  hunter\nb: 2"),
         (r#"[{"name":"DB_PASSWORD","value":"hunter2"}]"#, r#"[{"name":"DB_PASSWORD","value":"[redacted]"#),
         (r#"{"key": "DB_PASSWORD", "value": "hunter2"}"#, r#"{"key": "DB_PASSWORD", "value": [redacted]"#),

@@ -36,7 +36,7 @@ pub struct Resolved {
 pub enum SecretError {
     #[error("the environment has no variable `{0}`: set it where the node is started")]
     NoVariable(String),
-    #[error("the file {path} can't be read: {reason}")]
+    #[error("the file `{path}` can't be read: {reason}")]
     NoFile { path: String, reason: String },
     #[error("there is no secret `{0}`: store it with `aegis secret set {0}`")]
     NotStored(String),

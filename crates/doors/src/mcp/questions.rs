@@ -22,6 +22,8 @@ pub(crate) struct Questions {
 
 #[derive(Debug, Default)]
 struct Open {
+    /// The client is gone: nothing is asked any more.
+    closed: bool,
     next: u64,
     by_id: HashMap<String, oneshot::Sender<Option<Box<RawValue>>>>,
 }
@@ -62,7 +64,7 @@ impl Questions {
     pub(crate) fn open(self: &Arc<Self>) -> Option<Question> {
         let (answer, answered) = oneshot::channel();
         let mut open = self.lock();
-        if open.by_id.len() >= MOST_OPEN {
+        if open.closed || open.by_id.len() >= MOST_OPEN {
             return None;
         }
         open.next += 1;
@@ -78,6 +80,13 @@ impl Questions {
         if let Some(waiting) = waiting {
             let _ = waiting.send(result.map(ToOwned::to_owned));
         }
+    }
+
+    /// No answer can come any more: whoever waits for one learns it, and nothing more is asked.
+    pub(crate) fn close(&self) {
+        let mut open = self.lock();
+        open.closed = true;
+        open.by_id.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -122,6 +131,15 @@ mod tests {
     fn answer(home: &Questions, text: &str) {
         let Ok(Message::Response { id: Some(id), result }) = Message::parse(text) else { panic!("{text}") };
         home.answer(id, result);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_left_is_asked_nothing_and_keeps_nobody_waiting() {
+        let home = Arc::new(Questions::default());
+        let mut question = home.open().unwrap();
+        home.close();
+        assert_eq!(question.answered().await, Said::Nothing);
+        assert!(home.open().is_none());
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! MCP over a pipe: one JSON text per line each way. A client of either era is served, message by message.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use aegis_core::Caller;
 use serde_json::{Map, Value};
@@ -33,6 +33,8 @@ use crate::Doors;
 const MOST_AT_ONCE: usize = 256;
 /// Answers that wait to be written.
 const OUTBOX: usize = 64;
+/// How long a client may take to read what is left to say, once nothing more is being done for it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How much room for answers is kept between writes.
 const LARGEST_KEPT: usize = 1 << 20;
 
@@ -85,10 +87,15 @@ where
         work: TaskTracker::new(),
         over: doors.stopping.child_token(),
     };
-    let in_flight = Arc::clone(&pipe.in_flight);
+    let (in_flight, over) = (Arc::clone(&pipe.in_flight), pipe.over.clone());
+    let patience = doors.plane.drain_time() + LAST_WORDS;
     let reading = pipe.read(input);
     let writing = write(inbox, output);
-    tokio::pin!(reading, writing);
+    let too_late = async move {
+        over.cancelled().await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::pin!(reading, writing, too_late);
     let mut read = None;
     loop {
         tokio::select! {
@@ -97,6 +104,11 @@ where
             written = &mut writing => {
                 in_flight.withdraw_all();
                 return written.and(read.unwrap_or(Ok(())));
+            }
+            // A client that is there and does not read keeps nobody from stopping.
+            () = &mut too_late => {
+                in_flight.withdraw_all();
+                return read.unwrap_or(Ok(()));
             }
         }
     }
@@ -151,7 +163,12 @@ impl Pipe {
                 () = stopping.cancelled() => break Ok(()),
             };
             match line {
-                Ok(Some(Line::Whole(line))) => self.take(&line).await,
+                Ok(Some(Line::Whole(line))) => tokio::select! {
+                    biased;
+                    // It may wait for a place, or for the client to read.
+                    () = self.take(&line) => {}
+                    () = stopping.cancelled() => break Ok(()),
+                },
                 Ok(Some(Line::TooLong)) => {
                     let refused = Fault::invalid_request(format!(
                         "a line was longer than {} bytes (spec.network.max_body) and was dropped",
@@ -164,6 +181,7 @@ impl Pipe {
             }
         };
         self.over.cancel();
+        self.questions.close();
         self.work.close();
         // Afterwards nobody waits for them any more: those that only read are dropped, and the plane sees those through
         // that change something.

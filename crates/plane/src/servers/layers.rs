@@ -103,6 +103,12 @@ impl ServerLayers {
         self.added.iter().find(|(row, _)| row.name == name).map(|(_, server)| server)
     }
 
+    /// When an added server was added, and by whom.
+    pub(super) fn origin(&self, name: &str) -> Option<(Timestamp, UserId)> {
+        let (row, _) = self.added.iter().find(|(row, _)| row.name == name)?;
+        Some((row.added, row.added_by.clone()))
+    }
+
     pub(super) fn place(&self) -> String {
         self.file.as_ref().map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string())
     }

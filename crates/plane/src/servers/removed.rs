@@ -2,7 +2,7 @@
 
 use aegis_core::{
     Caller,
-    config::{McpServer, SecretRef},
+    config::{McpServer, SecretRef, upstream::suggested_name},
 };
 use aegis_stores::registry::{RegistryError, SecretStoreError};
 use serde::Serialize;
@@ -14,9 +14,10 @@ use super::{Configured, ServerError, Servers, layers, unknown};
 #[derive(Debug, Clone)]
 pub struct Removed {
     pub configured: Configured,
-    /// Stored secrets that went with it: of a sign-in nobody else has any use for the tokens.
+    /// Stored secrets that went with it: of a sign-in nobody else has any use for the tokens, nor for the secret of a
+    /// client that the node registered for it.
     pub forgotten: Vec<String>,
-    /// Stored secrets that it was given, and that are still there.
+    /// Stored secrets that it was given, and that are still there: also those that should have gone and could not.
     pub left: Vec<LeftSecret>,
 }
 
@@ -45,18 +46,19 @@ impl Servers {
         self.live.replace(layers.servers()).await;
         // One that is switched off, or not used now, may be used again.
         let others: Vec<McpServer> = layers.configured().into_iter().map(|one| one.server).collect();
+        // While the layers are held nobody adds a server that would miss them.
+        let (forgotten, left) = self.forget_secrets(&configured.server, &others, operator).await;
         drop(layers);
-        let (forgotten, left) = self.forget_secrets(&configured.server, &others, operator).await?;
         Ok(Removed { configured, forgotten, left })
     }
 
+    /// The server is gone by now, whatever becomes of its secrets.
     async fn forget_secrets(
         &self,
         gone: &McpServer,
         others: &[McpServer],
         operator: &Caller,
-    ) -> Result<(Vec<String>, Vec<LeftSecret>), ServerError> {
-        let sign_in = gone.oauth.as_ref().and_then(|oauth| oauth.sign_in.as_ref());
+    ) -> (Vec<String>, Vec<LeftSecret>) {
         let mut names: Vec<&str> = gone
             .references()
             .filter_map(|reference| match reference {
@@ -69,24 +71,49 @@ impl Servers {
         let (mut forgotten, mut left) = (Vec::new(), Vec::new());
         for name in names {
             // One that can't be opened is there as well.
-            if matches!(self.registry.secret(&operator.tenant, name).await, Ok(None)) {
+            if matches!(self.registry.secret(&self.tenant, name).await, Ok(None)) {
                 continue;
             }
             let uses = |server: &&McpServer| server.references().any(|one| layers::may_mean(one, name));
             let used_by: Vec<String> = others.iter().filter(uses).map(|server| server.name.clone()).collect();
-            if !used_by.is_empty() || !sign_in.is_some_and(|one| layers::may_mean(one, name)) {
+            if !used_by.is_empty() || !is_of_sign_in(gone, name) {
                 left.push(LeftSecret { name: name.to_owned(), used_by });
                 continue;
             }
-            let about = json!({"tenant": operator.tenant, "name": name});
-            self.record("secret-deleted", &gone.name, [("secret", about)], operator).await?;
-            match self.registry.delete_secret(&operator.tenant, name).await {
-                Ok(_) => forgotten.push(name.to_owned()),
+            match self.forget_secret(gone, name, operator).await {
+                Ok(()) => forgotten.push(name.to_owned()),
                 // Somebody was quicker.
-                Err(RegistryError::Secret(SecretStoreError::Missing(_))) => {}
-                Err(error) => return Err(error.into()),
+                Err(ServerError::Registry(RegistryError::Secret(SecretStoreError::Missing(_)))) => {}
+                Err(error) => {
+                    tracing::warn!(server = %gone.name, secret = name, %error, "a secret of a removed server is left");
+                    left.push(LeftSecret { name: name.to_owned(), used_by });
+                }
             }
         }
-        Ok((forgotten, left))
+        (forgotten, left)
     }
+
+    async fn forget_secret(
+        &self,
+        gone: &McpServer,
+        name: &str,
+        operator: &Caller,
+    ) -> Result<(), ServerError> {
+        let about = [("tenant", json!(self.tenant)), ("name", json!(name))];
+        self.record("secret-deleted", &gone.name, about, operator).await?;
+        self.registry.delete_secret(&self.tenant, name).await?;
+        Ok(())
+    }
+}
+
+/// Whether a secret came with the sign-in to this server: the tokens, or what the node got when it registered itself.
+/// One that an operator named for the client is theirs.
+fn is_of_sign_in(server: &McpServer, secret: &str) -> bool {
+    let Some(oauth) = &server.oauth else { return false };
+    let means =
+        |reference: &Option<SecretRef>| reference.as_ref().is_some_and(|one| layers::may_mean(one, secret));
+    means(&oauth.sign_in)
+        || (oauth.registered
+            && secret == suggested_name(&server.name, "client-secret")
+            && means(&oauth.client_secret))
 }

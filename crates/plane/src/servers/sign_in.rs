@@ -1,6 +1,6 @@
 //! Signing in to servers: begun and ended by an operator, with a browser in between.
 
-use super::{Change, Server, ServerError, ServerSource, Servers};
+use super::{Server, ServerError, ServerSource, Servers};
 use aegis_core::{
     Caller, Secret,
     config::upstream::Grant,
@@ -44,7 +44,7 @@ impl Servers {
                 let mut server = changed.server;
                 server.oauth = Some(oauth);
                 server.credentials.retain(|header, _| !header.eq_ignore_ascii_case("authorization"));
-                self.install(layers, server, Change::Updated, operator).await?;
+                self.amend(layers, server, operator).await?;
             }
             None => {
                 drop(layers);

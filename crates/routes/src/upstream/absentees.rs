@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use aegis_core::{config::upstream::specificity, upstream::ServerState};
+use aegis_core::upstream::ServerState;
 
-use super::server::Server;
+use super::{published::exactness, server::Server};
 use crate::catalog::{Absent, Absentees};
 
 /// The servers that are switched on.
@@ -12,11 +12,7 @@ pub(super) struct Claimants(pub(super) Vec<Arc<Server>>);
 
 impl Absentees for Claimants {
     fn absent(&self, tool: &str) -> Option<Absent> {
-        let exactness = |server: &Server| {
-            let claims = server.config.claims();
-            claims.iter().filter(|claim| claim.matches(tool)).map(specificity).max()
-        };
-        let claiming = self.0.iter().filter_map(|server| Some((exactness(server)?, server)));
+        let claiming = self.0.iter().filter_map(|server| Some((exactness(&server.config, tool)?, server)));
         let (_, server) = claiming.max_by_key(|(exactness, _)| *exactness)?;
         server.lacks(tool)
     }

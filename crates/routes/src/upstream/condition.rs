@@ -5,6 +5,7 @@ use std::sync::{MutexGuard, PoisonError, atomic::Ordering};
 use aegis_core::{
     Timestamp,
     config::upstream::Reach,
+    redact,
     upstream::{ServerState, ServerStatus, ServerTool, Standing},
 };
 
@@ -65,7 +66,7 @@ impl Server {
     pub(super) fn wrote(&self, line: &str) {
         let line = definition::shown(&definition::plain(line), LONGEST_WORDS);
         if !line.trim().is_empty() {
-            self.condition().words = Some(line.trim().to_owned());
+            self.condition().words = Some(redact::message(line.trim()).into_owned());
         }
     }
 

@@ -81,7 +81,8 @@ impl World {
         }))
     }
 
-    /// The node's own tools that this server claims, and no other more exactly.
+    /// The node's own tools that this server claims, and no other more exactly. Whether it offers them all, nobody knows
+    /// before it has run.
     pub(super) fn replaced_by(&self, server: &McpServer) -> Vec<String> {
         let others = self.servers();
         let is_first = |name: &&str| {
@@ -117,7 +118,7 @@ fn closer<'a>(servers: &'a [Arc<Server>], own: &Server, name: &str) -> Option<&'
 }
 
 /// How exactly a server claims a name, if it does.
-fn exactness(server: &McpServer, name: &str) -> Option<usize> {
+pub(super) fn exactness(server: &McpServer, name: &str) -> Option<usize> {
     server.claims().iter().filter(|claim| claim.matches(name)).map(specificity).max()
 }
 

@@ -66,30 +66,49 @@ pub(super) fn told(error: &Error) -> String {
     }
 }
 
+/// Addresses of servers, which are no places of this machine.
+const ADDRESSES: [&str; 4] = ["http", "https", "ws", "wss"];
+
 /// A text with `…` for each path of this machine. Addresses of servers stay.
 fn without_places(text: &str) -> String {
     let is_end = |character: char| character.is_whitespace() || "`'\"();,".contains(character);
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     let mut before = None;
+    let mut is_quoted = false;
     while let Some(character) = rest.chars().next() {
-        let length = if rest.starts_with("://") {
-            // All of an address stays, path and all.
-            rest.find(is_end).unwrap_or(rest.len())
-        } else if character == '/' && before.is_none_or(|one: char| is_end(one) || "=:[{<".contains(one)) {
-            kept.push('…');
-            rest = &rest[rest.find(|c| is_end(c) || c == ':').unwrap_or(rest.len())..];
-            before = Some('…');
-            continue;
-        } else {
-            character.len_utf8()
+        let begins = before.is_none_or(|one: char| is_end(one) || "=:[{<".contains(one));
+        let is_address = rest.starts_with("://");
+        let is_place = match character {
+            '/' => begins,
+            '~' => begins && rest[..rest.find(is_end).unwrap_or(rest.len())].contains('/'),
+            _ => is_address && !ADDRESSES.iter().any(|known| scheme(&kept).eq_ignore_ascii_case(known)),
         };
+        if is_place {
+            let start = if is_address { "://".len() } else { 0 };
+            // A path may have blanks and anything else in it; only where it is quoted is its end known.
+            let ends = |c: char| if is_quoted { c == '`' } else { is_end(c) || c == ':' };
+            let end = rest[start..].find(ends).map_or(rest.len(), |end| start + end);
+            kept.push_str(if is_address { ":…" } else { "…" });
+            before = Some('…');
+            rest = &rest[end..];
+            continue;
+        }
+        // All of an address stays, path and all.
+        let length = if is_address { rest.find(is_end).unwrap_or(rest.len()) } else { character.len_utf8() };
+        is_quoted ^= character == '`';
         let (taken, left) = rest.split_at(length);
         kept.push_str(taken);
         before = taken.chars().last();
         rest = left;
     }
     kept
+}
+
+/// The name that a text ends with.
+fn scheme(text: &str) -> &str {
+    let before = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    &text[before.len()..]
 }
 
 #[cfg(test)]
@@ -101,7 +120,14 @@ mod tests {
         for (text, kept) in [
             ("No such file or directory (os error 2)", "No such file or directory (os error 2)"),
             ("the file /etc/keys/x.pem can't be read: denied", "the file … can't be read: denied"),
-            ("`/opt/a b` and file:/run/x: gone", "`… b` and file:…: gone"),
+            ("`/opt/a b: c` and file:/run/x: gone", "`…` and file:…: gone"),
+            ("file:///opt/x, unix:///run/x.sock: gone", "file:…, unix:…: gone"),
+            ("`file:///opt/a b` or ~/x y, ~ann/x, ~5", "`file:…` or … y, …, ~5"),
+            (
+                "`wss://a.example/b` and (HTTPS://c.example/d)",
+                "`wss://a.example/b` and (HTTPS://c.example/d)",
+            ),
+            ("`run /opt/x", "`run …"),
             (
                 "can't reach https://mcp.example.org/a/b: refused",
                 "can't reach https://mcp.example.org/a/b: refused",

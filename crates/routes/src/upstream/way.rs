@@ -155,7 +155,7 @@ impl Ways {
     async fn own_directory(&self, server: &str) -> Result<PathBuf, NoWay> {
         let directory = self.directory.join(server);
         let made = tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).await;
-        made.map_err(|error| NoWay::Config(format!("{} can't be made: {error}", directory.display())))?;
+        made.map_err(|error| NoWay::Config(format!("`{}` can't be made: {error}", directory.display())))?;
         Ok(directory)
     }
 

@@ -23,7 +23,7 @@ const FLUSH: Duration = Duration::from_millis(50);
 /// While the disk syncs, as many entries are worth a commit of their own; fewer wait for the sync to end.
 const WORTH_A_COMMIT: usize = 256;
 
-/// How long callers who were answered together are given to come back, each. Less than a sync takes.
+/// How long callers who were answered together are given to come back, each. On most disks it is less than a sync takes.
 const RETURN: Duration = Duration::from_micros(4);
 const LONGEST_RETURN: Duration = Duration::from_micros(250);
 /// So few are not waited for: the timer would take longer than they do.

@@ -13,7 +13,7 @@ use aegis_core::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::filled_in::{Variables, filled_in, is_name, names_secret};
+use super::filled_in::{Variables, filled_in, is_name, is_secret, with_default};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientFileError {
@@ -117,14 +117,7 @@ impl Imported {
         let name = usable_name(given);
         let mut server = McpServer::named(&name);
         let mut secrets = BTreeMap::new();
-        let mut remarks = Vec::new();
-        let places = entry.args.iter_mut().chain(&mut entry.command).chain(&mut entry.cwd);
-        for place in places.chain(&mut entry.url) {
-            if let Some(filled) = filled_in(place, variables) {
-                remarks.push(format!("`{place}` is filled in from this shell's environment"));
-                *place = filled;
-            }
-        }
+        let mut remarks = entry.fill_in(variables);
         server.enabled = !entry.disabled && entry.enabled != Some(false);
         match (&entry.command, &entry.url) {
             (Some(command), _) => {
@@ -140,24 +133,18 @@ impl Imported {
                         }
                         Settled::Plain => drop(server.environment.insert(variable.clone(), value)),
                         Settled::Reference(reference) => {
-                            drop(server.credentials.insert(variable.clone(), reference));
+                            remarks.push(format!("{variable} {FROM_NODE}, as {reference}"));
+                            server.credentials.insert(variable.clone(), reference);
                         }
                         Settled::Secret(stored) => {
                             server.credentials.insert(variable.clone(), SecretRef::Stored(stored.clone()));
                             secrets.insert(stored, Secret::new(value));
                         }
                         Settled::Asked(stored) => {
-                            remarks.push(format!(
-                                "the client asks for {variable}: run `aegis secret set {stored}`"
-                            ));
+                            remarks.push(format!("{variable} {}", by_client(&stored)));
                             server.credentials.insert(variable.clone(), SecretRef::Stored(stored));
                         }
                     }
-                }
-                if let Some(argument) = entry.args.iter().find(|argument| argument.contains("${")) {
-                    remarks.push(format!(
-                        "`{argument}` is filled in by the client; here it is passed on as it stands: write what is meant"
-                    ));
                 }
                 server.inherit_environment.extend(entry.env_vars.iter().filter_map(inherited));
                 if let Some(file) = &entry.env_file {
@@ -185,17 +172,15 @@ impl Imported {
                         }
                         Settled::Plain => drop(server.headers.insert(header.clone(), value.clone())),
                         Settled::Reference(reference) => {
-                            drop(server.credentials.insert(header.clone(), reference));
+                            remarks.push(format!("the header {header} {FROM_NODE}, as {reference}"));
+                            server.credentials.insert(header.clone(), reference);
                         }
                         Settled::Secret(stored) => {
                             server.credentials.insert(header.clone(), SecretRef::Stored(stored.clone()));
                             secrets.insert(stored, Secret::new(value.as_str()));
                         }
                         Settled::Asked(stored) => {
-                            remarks.push(format!(
-                                "the header {header} is put together by the client: run `aegis secret set {stored}` with \
-                                 its whole value"
-                            ));
+                            remarks.push(format!("the header {header} {}", by_client(&stored)));
                             server.credentials.insert(header.clone(), SecretRef::Stored(stored));
                         }
                     }
@@ -219,12 +204,53 @@ impl Imported {
     }
 }
 
+impl Entry {
+    /// Fills in what the client would, where it is no secret, and says what became of each place.
+    fn fill_in(&mut self, variables: Variables<'_>) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let Some(command) = &mut self.command else {
+            remarks.extend(self.url.as_mut().and_then(|url| fill(url, filled_in(url, variables))));
+            return remarks;
+        };
+        remarks.extend(fill(command, filled_in(command, variables)));
+        let or_given = |given: &String| filled_in(given, variables).unwrap_or_else(|| given.clone());
+        let arguments: Vec<String> = self.args.iter().map(or_given).collect();
+        // The argument before it may say that a value is a secret: `--password ${MINE}`.
+        let kept = redact::arguments_of(command, &arguments);
+        for (given, (filled, kept)) in self.args.iter_mut().zip(arguments.iter().zip(kept)) {
+            let is_filled = filled != given && *filled == kept;
+            remarks.extend(fill(given, is_filled.then(|| filled.clone())));
+        }
+        remarks.extend(self.cwd.as_mut().and_then(|cwd| fill(cwd, filled_in(cwd, variables))));
+        remarks
+    }
+}
+
+/// Takes what a place is filled in with, if it is, and says so; or that somebody has to.
+fn fill(place: &mut String, filled: Option<String>) -> Option<String> {
+    if let Some(filled) = filled {
+        let remark = format!("`{place}` is filled in from this shell's environment");
+        *place = filled;
+        return Some(remark);
+    }
+    let left = "is filled in by the client; here it stays as it stands: write what is meant";
+    place.contains("${").then(|| format!("`{place}` {left}"))
+}
+
 /// A variable that a client passes on: its name, or a table with it.
 fn inherited(given: &Value) -> Option<String> {
     given.as_str().or_else(|| given["name"].as_str()).map(str::to_owned)
 }
 
 const FROM_SHELL: &str = "its value was taken from this shell's environment, as it is now";
+
+const FROM_NODE: &str = "is read from the environment that the node was started in";
+
+fn by_client(stored: &str) -> String {
+    format!(
+        "is asked for or put together by the client: run `aegis secret set {stored}` with its whole value"
+    )
+}
 
 enum Settled {
     Plain,
@@ -239,8 +265,8 @@ enum Settled {
 
 fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> Settled {
     if let Some(filled) = filled_in(value, variables)
-        && !names_secret(name)
-        && !redact::looks_secret(name, &filled)
+        && !redact::may_be_secret(name)
+        && !is_secret(name, &filled)
     {
         return Settled::FilledIn(filled);
     }
@@ -248,7 +274,7 @@ fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> S
     if let Some(inside) = whole.filter(|inside| !inside.contains("${")) {
         let variable = inside.strip_prefix("env:").unwrap_or(inside);
         if let Some(input) = inside.strip_prefix("input:") {
-            return Settled::Asked(suggested_name(server, input));
+            return Settled::Asked(suggested_name(server, with_default(input).0));
         }
         if is_name(variable) {
             return Settled::Reference(SecretRef::Env(variable.to_owned()));
@@ -257,11 +283,7 @@ fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> S
     if value.contains("${") {
         return Settled::Asked(suggested_name(server, name));
     }
-    if redact::looks_secret(name, value) {
-        Settled::Secret(suggested_name(server, name))
-    } else {
-        Settled::Plain
-    }
+    if is_secret(name, value) { Settled::Secret(suggested_name(server, name)) } else { Settled::Plain }
 }
 
 /// A client that already speaks to aegis would have it speak to itself.

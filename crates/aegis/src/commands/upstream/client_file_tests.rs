@@ -102,7 +102,7 @@ fn tables_of_codex_are_taken_over() {
 #[test]
 fn what_the_shell_has_and_is_no_secret_is_taken_in_plain() {
     let shell = |name: &str| match name {
-        "HOME" => Some("/home/ann".to_owned()),
+        "HOME" => Some("/people/ann".to_owned()),
         "REGION" => Some("eu".to_owned()),
         "API_KEY" => Some("0123456789abcdef".to_owned()),
         "DB" => Some("postgres://ann:hunter22@db/x".to_owned()),
@@ -120,10 +120,10 @@ fn what_the_shell_has_and_is_no_secret_is_taken_in_plain() {
     )
     .unwrap();
     let (one, two) = (&found.servers[0], &found.servers[1]);
-    assert_eq!(one.executable.as_deref(), Some("/home/ann/bin/one"));
-    assert_eq!(one.args, ["--root", "/home/ann/docs", "${API_KEY}"]);
+    assert_eq!(one.executable.as_deref(), Some("/people/ann/bin/one"));
+    assert_eq!(one.args, ["--root", "/people/ann/docs", "${API_KEY}"]);
     let plain: Vec<(&str, &str)> = one.environment.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-    assert_eq!(plain, [("DATA", "/home/ann/data"), ("HOME", "/home/ann"), ("LEVEL", "info")]);
+    assert_eq!(plain, [("DATA", "/people/ann/data"), ("HOME", "/people/ann"), ("LEVEL", "info")]);
     let kept: Vec<String> = one.credentials.iter().map(|(n, v)| format!("{n}={v}")).collect();
     assert_eq!(kept, ["DB=env:DB", "KEY_OF_MINE=env:API_KEY", "LATER=env:LATER", "PASSWORD=env:REGION"]);
     assert_eq!(two.url.as_deref(), Some("https://eu.example.org/mcp"));
@@ -131,4 +131,63 @@ fn what_the_shell_has_and_is_no_secret_is_taken_in_plain() {
     assert!(found.secrets.is_empty());
     assert!(found.remarks.iter().any(|remark| remark.contains("DATA is no secret")), "{:?}", found.remarks);
     assert!(!format!("{found:?}").contains("0123456789abcdef"));
+}
+
+#[test]
+fn secrets_of_the_shell_are_never_taken_in_plain() {
+    let shell = |name: &str| match name {
+        "DB_PASS" | "SMTP_PW" | "X_CREDS" | "MINE" => Some("hunter2".to_owned()),
+        "MSSQL" => Some("Server=db;Password=hunter2".to_owned()),
+        "PLAIN" => Some("eu".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    let found = read(
+        r#"{"mcpServers": {
+            "one": {"command": "${DB_PASS}/x", "cwd": "/srv/${GONE}/y",
+                "args": ["--password", "${MINE}", "--pass=${MINE}", "${MSSQL}", "${PLAIN}"],
+                "env": {"DB_PASS": "${DB_PASS}", "SMTP_PW": "${env:SMTP_PW}", "X": "${X_CREDS}", "DSN": "${MSSQL}",
+                    "PART": "at ${DB_PASS}", "OTHER_PASS": "${MINE}", "WRITTEN": "Server=db;Password=hunter2",
+                    "EMPTY": "${EMPTY:-x}", "BARE": "${EMPTY}", "ASKED": "${input:key:-x}"}},
+            "two": {"url": "https://example.org/${PLAIN}?token=${MINE}", "headers": {"X-Auth": "${MINE}"}}}}"#,
+        &[],
+        &shell,
+    )
+    .unwrap();
+    assert_eq!(found.left_out, []);
+    let (one, two) = (&found.servers[0], &found.servers[1]);
+    let plain: Vec<(&str, &str)> = one.environment.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    assert_eq!(plain, [("BARE", ""), ("EMPTY", "x")]);
+    let kept: Vec<String> = one.credentials.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    assert_eq!(
+        kept,
+        [
+            "ASKED=secret:one/key",
+            "DB_PASS=env:DB_PASS",
+            "DSN=env:MSSQL",
+            "OTHER_PASS=env:MINE",
+            "PART=secret:one/part",
+            "SMTP_PW=env:SMTP_PW",
+            "WRITTEN=secret:one/written",
+            "X=env:X_CREDS",
+        ]
+    );
+    assert_eq!(one.args, ["--password", "${MINE}", "--pass=${MINE}", "${MSSQL}", "eu"]);
+    assert_eq!(two.url.as_deref(), Some("https://example.org/${PLAIN}?token=${MINE}"));
+    assert_eq!(two.credentials["X-Auth"].to_string(), "env:MINE");
+    assert_eq!(found.secrets.len(), 1);
+    assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
+    // What was chosen is said of every place.
+    for place in [
+        "one: `${DB_PASS}/x` is filled in by the client",
+        "one: `/srv/${GONE}/y` is filled in by the client",
+        "one: `--pass=${MINE}` is filled in by the client",
+        "one: `${PLAIN}` is filled in from this shell's environment",
+        "one: DB_PASS is read from the environment that the node was started in, as env:DB_PASS",
+        "one: PART is asked for or put together by the client: run `aegis secret set one/part`",
+        "two: `https://example.org/${PLAIN}?token=${MINE}` is filled in by the client",
+        "two: the header X-Auth is read from the environment that the node was started in, as env:MINE",
+    ] {
+        assert!(found.remarks.iter().any(|remark| remark.starts_with(place)), "{place}: {:?}", found.remarks);
+    }
 }

@@ -16,13 +16,16 @@ pub(super) fn filled_in(text: &str, variables: Variables<'_>) -> Option<String> 
     let mut is_any = false;
     while let Some((before, after)) = rest.split_once("${") {
         let (inside, behind) = after.split_once('}')?;
-        let (name, default) = match inside.split_once(":-") {
-            Some((name, default)) => (name, Some(default.to_owned())),
-            None => (inside, None),
-        };
+        let (name, default) = with_default(inside);
         let name = name.strip_prefix("env:").unwrap_or(name);
-        let value = variables(name).filter(|_| is_name(name)).or(default)?;
-        if value.len() > LONGEST || names_secret(name) || redact::looks_secret(name, &value) {
+        // What is no variable, such as `input:key`, only the client can ask for.
+        if !is_name(name) || redact::may_be_secret(name) {
+            return None;
+        }
+        // To a shell, one that is empty is as good as none.
+        let value = variables(name).filter(|value| default.is_none() || !value.is_empty());
+        let value = value.or_else(|| default.map(str::to_owned))?;
+        if value.len() > LONGEST || is_secret(name, &value) {
             return None;
         }
         filled.push_str(before);
@@ -31,13 +34,26 @@ pub(super) fn filled_in(text: &str, variables: Variables<'_>) -> Option<String> 
         is_any = true;
     }
     filled.push_str(rest);
-    is_any.then_some(filled)
+    // What stands around a value may say that it is a secret: `?token=${MINE}`.
+    (is_any && !holds_secret(&filled)).then_some(filled)
 }
 
-/// Whether a variable is a secret by its name, whatever its value is at this moment.
-pub(super) fn names_secret(name: &str) -> bool {
-    // Long enough to be no setting.
-    redact::looks_secret(name, "0123456789abcdef")
+/// A variable's name, and what is taken where it is not set.
+pub(super) fn with_default(inside: &str) -> (&str, Option<&str>) {
+    match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    }
+}
+
+/// Whether the value of a variable or a header must not be written down.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    redact::looks_secret(name, value) || holds_secret(value)
+}
+
+/// Whether there is something in a text that no record would keep: `Server=db;Password=…`.
+fn holds_secret(text: &str) -> bool {
+    redact::message(text) != text
 }
 
 pub(super) fn is_name(text: &str) -> bool {

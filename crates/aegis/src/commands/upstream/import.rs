@@ -2,9 +2,9 @@
 
 use aegis_core::{
     Violation, ViolationKind,
-    config::{McpServer, upstream::Grant},
+    config::{McpServer, NodeConfig, upstream::Grant},
     document,
-    quantity::counted,
+    quantity::{counted, enumerated},
 };
 use aegis_routes::upstream::absent;
 use anyhow::bail;
@@ -22,6 +22,7 @@ use crate::{
     commands::secret,
     ending::Mistake,
     input,
+    known::Known,
     output::{Ending, harmless, json_line, refusal, say, say_part, text},
 };
 
@@ -39,15 +40,17 @@ pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Endi
     if !wanted.write {
         // What the node would say, as far as it can be seen from here.
         let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = tokio::task::spawn_blocking(|| Known::of(NodeConfig::default(), None)).await??;
         for server in &imported.servers {
             if let Some(lack) = absent(server, &path, "this shell's PATH") {
                 imported.remarks.push(format!("{}: {}: {}", server.name, lack.what, lack.next));
             }
-            let claims = server.claims().into_iter().map(|claim| claim.to_string());
-            let taken = claims.filter(|claim| claim.starts_with("web.") || claim.starts_with("email."));
-            for claim in taken.filter(|_| server.enabled) {
-                let name = &server.name;
-                imported.remarks.push(format!("{name}: it would answer {claim} instead of the node itself"));
+            let claims = server.claims();
+            let is_claimed = |name: &&str| claims.iter().any(|claim| claim.matches(name));
+            let taken: Vec<&str> = own.catalog.built_ins().filter(is_claimed).collect();
+            if server.enabled && !taken.is_empty() {
+                let (name, taken) = (&server.name, enumerated(&taken));
+                imported.remarks.push(format!("{name}: it would take the place of the node's own {taken}"));
             }
         }
         preview(global, wanted, &imported);
@@ -71,7 +74,7 @@ fn preview(global: &Global, wanted: &Import, imported: &Imported) {
         eprintln!("secret: {name} goes to the secret store");
     }
     tell(imported);
-    eprintln!("nothing was changed; --write adds {}", counted(imported.servers.len(), "server"));
+    eprintln!("nothing was changed; --write adds or updates {}", counted(imported.servers.len(), "server"));
     if wanted.grant.is_none() {
         eprintln!("with --grant CONTEXT, agents of that security context may use them");
     }
@@ -188,25 +191,35 @@ async fn store(global: &Global, node: &Backend, name: &str, value: &str) -> anyh
     }))
 }
 
-/// The server as the file has it, with the sign-in that it has here: clients keep theirs elsewhere.
-async fn signed_in(node: &Backend, server: &McpServer) -> anyhow::Result<McpServer> {
+/// The server as the file has it, with everything that was settled for it here and that a client's file can't say: its
+/// sandbox, whether its definitions are trusted, what was decided about its tools, whether it is switched off, its sign-in.
+async fn as_settled_here(node: &Backend, server: &McpServer) -> anyhow::Result<McpServer> {
     let mut server = server.clone();
+    let Answer::Ok(found) = node.get(&address(&server.name, "")).await? else { return Ok(server) };
+    let Ok(there) = serde_json::from_value::<McpServer>(found["config"].clone()) else { return Ok(server) };
     let is_bare = server.oauth.is_none()
         && !server.credentials.keys().any(|header| header.eq_ignore_ascii_case("authorization"));
-    if server.url.is_none() || !is_bare {
-        return Ok(server);
+    if server.url.is_some() && there.url == server.url && is_bare {
+        server.oauth = there.oauth.clone().filter(|oauth| oauth.grant == Grant::AuthorizationCode);
     }
-    if let Answer::Ok(found) = node.get(&address(&server.name, "")).await?
-        && let Ok(there) = serde_json::from_value::<McpServer>(found["config"].clone())
-        && there.url == server.url
-    {
-        server.oauth = there.oauth.filter(|oauth| oauth.grant == Grant::AuthorizationCode);
-    }
-    Ok(server)
+    Ok(McpServer {
+        enabled: server.enabled && there.enabled,
+        executable: server.executable,
+        args: server.args,
+        working_directory: server.working_directory,
+        environment: server.environment,
+        inherit_environment: server.inherit_environment,
+        url: server.url,
+        transport: server.transport,
+        headers: server.headers,
+        credentials: server.credentials,
+        oauth: server.oauth,
+        ..there
+    })
 }
 
 async fn put(global: &Global, node: &Backend, server: &McpServer) -> anyhow::Result<(Ending, Value)> {
-    let server = &signed_in(node, server).await?;
+    let server = &as_settled_here(node, server).await?;
     let answer = node.patient_put(&address(&server.name, ""), &serde_json::to_value(server)?).await?;
     Ok(step(global, answer, |found| {
         say!("{} is {}", text(&found["name"]), text(&found["change"]));

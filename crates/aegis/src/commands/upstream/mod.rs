@@ -10,6 +10,7 @@ use aegis_core::{
     config::McpServer,
     document,
     quantity::{counted, enumerated},
+    upstream::taken,
 };
 use serde_json::{Value, json};
 
@@ -170,9 +171,7 @@ async fn switch(global: &Global, node: &Backend, name: &str, enabled: bool) -> a
 /// Which tools of the node's own a server takes the place of, in words.
 fn replaced(server: &Value) -> Option<String> {
     let names = texts(&server["replaces"]);
-    let are = if names.len() == 1 { "is" } else { "are" };
-    let told = || format!("{} {are} answered by {}", enumerated(&names), text(&server["name"]));
-    (!names.is_empty()).then(told)
+    (!names.is_empty()).then(|| format!("{} by {}", taken(&names), text(&server["name"])))
 }
 
 fn texts(list: &Value) -> Vec<String> {

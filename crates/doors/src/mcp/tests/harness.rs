@@ -123,7 +123,8 @@ impl Harness {
         let mut network = NetworkConfig::default();
         change(&mut network);
         let servers = ServerLayers::load(&registry, None, Vec::new()).await.unwrap();
-        let servers = Servers::new(servers, Arc::new(NoUpstreams), registry.clone(), audit.clone());
+        let servers =
+            Servers::new(servers, Arc::new(NoUpstreams), registry.clone(), "local".into(), audit.clone());
         let servers = Arc::new(servers);
         let files = Files::new(directory.path().join("volumes"), &StorageConfig::default()).unwrap();
         let volumes = Gateway::open(&plane, &Arc::new(files), &NfsConfig::default(), &data).unwrap();
