@@ -179,22 +179,30 @@ fn after_an_approval() {
     assert_eq!(watched.json()["state"], "executed");
 }
 
-#[test]
-fn over_mcp_as_progress() {
-    let scene = Scene::new();
-    let mut child = std::process::Command::new(crate::common::AEGIS)
+/// `aegis mcp` at this data directory, of the node that runs there or with one of its own.
+fn mcp_at(data: &std::path::Path) -> std::process::Child {
+    std::process::Command::new(crate::common::AEGIS)
         .arg("mcp")
-        .env("AEGIS_DATA", scene.node.data())
+        .env("AEGIS_DATA", data)
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+fn initialize() -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}})
+}
+
+#[test]
+fn over_mcp_as_progress() {
+    let scene = Scene::new();
+    let mut child = mcp_at(&scene.node.data());
     let mut input = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
-    writeln!(input, "{initialize}").unwrap();
+    writeln!(input, "{}", initialize()).unwrap();
     lines.next().unwrap().unwrap();
     writeln!(input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
     let slowly = "for n in 1 2 3 4; do echo line $n; sleep 0.7; done";
@@ -227,19 +235,10 @@ fn over_mcp_as_progress() {
 fn a_node_of_its_own_ends_after_its_calls() {
     for asked_to_stop in [false, true] {
         let home = tempfile::tempdir().unwrap();
-        let mut child = std::process::Command::new(crate::common::AEGIS)
-            .args(["mcp", "--data"])
-            .arg(home.path())
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = mcp_at(home.path());
         let mut input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
-        writeln!(input, "{initialize}").unwrap();
+        writeln!(input, "{}", initialize()).unwrap();
         lines.next().unwrap().unwrap();
         let script = "touch begun; until [ -e go ]; do sleep 0.02; done; echo last";
         let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
@@ -280,14 +279,7 @@ fn a_node_of_its_own_stops_although_its_client_does_not_read() {
     let home = tempfile::tempdir().unwrap();
     let config = "apiVersion: 100monkeys.ai/v1\nkind: NodeConfig\nmetadata: {name: t}\nspec: {limits: {drain_timeout: 1s}}\n";
     std::fs::write(home.path().join("config.yaml"), config).unwrap();
-    let mut child = std::process::Command::new(crate::common::AEGIS)
-        .args(["mcp", "--data"])
-        .arg(home.path())
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = mcp_at(home.path());
     let mut input = child.stdin.take().unwrap();
     // Far more than a pipe and the node's own queue of answers hold.
     for id in 0..400 {

@@ -320,6 +320,7 @@ mod tests {
         let queue = Arc::new(Queue::new());
         queue.begin_sync();
         push(&queue, 1);
+        assert_eq!(queue.state().waits_for(Instant::now()), (WORTH_A_COMMIT, None));
         let taker = std::thread::spawn({
             let queue = Arc::clone(&queue);
             move || queue.take(None).requests.len()

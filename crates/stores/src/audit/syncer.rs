@@ -1,4 +1,4 @@
-//! The thread that makes commits durable: while it waits for the disk, the writer goes on with the next entries.
+//! The thread that makes commits durable: while it waits for the disk, entries gather for the writer's next commit.
 //!
 //! SQLite puts a commit into the write-ahead log and leaves the sync to us. One sync covers every commit handed over
 //! before it began; whoever waits for an entry is answered after it.

@@ -1,19 +1,17 @@
 //! Contexts that operators applied while the node ran.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use aegis_core::{
     Timestamp,
     id::{ContextName, ContextVersion, UserId},
 };
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
 
-use super::{Registry, RegistryError, store::Store};
+use super::{Registry, RegistryError, rows::read_rows, store::Store};
 
 const LIST: &str = "SELECT name, version, text, applied, applied_by FROM applied_contexts ORDER BY name";
-/// Longer than a checkpoint by a node ever takes.
-const BUSY: Duration = Duration::from_secs(10);
 
 /// Applied contexts that a node keeps; each is in memory and compiled.
 pub const MOST_APPLIED_CONTEXTS: usize = 1000;
@@ -52,21 +50,7 @@ impl Registry {
 /// The applied contexts in a registry's file, whether or not a node has it open. None when there is no such file.
 /// Blocks, and changes nothing.
 pub fn read_applied_contexts(database: &Path) -> Result<Vec<AppliedContext>, RegistryError> {
-    if !database.exists() {
-        return Ok(Vec::new());
-    }
-    let read = || -> rusqlite::Result<Vec<AppliedContext>> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(database, flags)?;
-        connection.busy_timeout(BUSY)?;
-        let known = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'applied_contexts')";
-        // A registry of an earlier format has none.
-        if !connection.query_row(known, [], |row| row.get::<_, bool>(0))? {
-            return Ok(Vec::new());
-        }
-        connection.prepare(LIST)?.query_map([], applied)?.collect()
-    };
-    read().map_err(|source| RegistryError::Database { path: database.to_owned(), source })
+    read_rows(database, "applied_contexts", LIST, applied)
 }
 
 impl Store {

@@ -9,6 +9,7 @@ mod mint;
 mod operator;
 mod pins;
 mod policy;
+mod rows;
 mod seal;
 mod secrets;
 mod standing;

@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
-    time::Duration,
 };
 
 use aegis_core::{
@@ -12,13 +11,11 @@ use aegis_core::{
     id::UserId,
     upstream::{BoxFuture, Definition, PinError, Pins, Standing},
 };
-use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior, params, types::Type};
+use rusqlite::{Connection, Row, TransactionBehavior, params, types::Type};
 use serde::{Deserialize, Serialize};
 
-use super::{Registry, RegistryError};
+use super::{Registry, RegistryError, rows::read_rows};
 
-/// Longer than a checkpoint by a node ever takes.
-const BUSY: Duration = Duration::from_secs(10);
 const COLUMNS: &str = "server, tool, digest, definition, state, seen, decided, decided_by";
 /// Definitions of one tool that are neither accepted nor proposed any more.
 const MOST_PAST: usize = 10;
@@ -141,24 +138,8 @@ impl Registry {
 /// The definitions that are accepted in a registry's file, whether or not a node has it open. None when there is no such
 /// file. Blocks, and changes nothing.
 pub fn read_accepted_definitions(database: &Path) -> Result<Vec<Pin>, RegistryError> {
-    if !database.exists() {
-        return Ok(Vec::new());
-    }
-    let read = || -> rusqlite::Result<Vec<Pin>> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(database, flags)?;
-        connection.busy_timeout(BUSY)?;
-        let known = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'pins')";
-        // A registry of an earlier format has none.
-        if !connection.query_row(known, [], |row| row.get::<_, bool>(0))? {
-            return Ok(Vec::new());
-        }
-        connection
-            .prepare(&format!("SELECT {COLUMNS} FROM pins WHERE state = 'accepted' ORDER BY server, tool"))?
-            .query_map([], pin)?
-            .collect()
-    };
-    read().map_err(|source| RegistryError::Database { path: database.to_owned(), source })
+    let list = format!("SELECT {COLUMNS} FROM pins WHERE state = 'accepted' ORDER BY server, tool");
+    read_rows(database, "pins", &list, pin)
 }
 
 fn see(

@@ -1,16 +1,14 @@
 //! MCP servers that operators added while the node ran.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use aegis_core::{Timestamp, id::UserId};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
 
-use super::{Registry, RegistryError};
+use super::{Registry, RegistryError, rows::read_rows};
 
 const LIST: &str = "SELECT name, text, added, added_by FROM upstreams ORDER BY name";
-/// Longer than a checkpoint by a node ever takes.
-const BUSY: Duration = Duration::from_secs(10);
 
 /// Added servers that a node keeps.
 pub const MOST_ADDED_SERVERS: usize = 200;
@@ -85,21 +83,7 @@ impl Registry {
 /// The added servers in a registry's file, whether or not a node has it open. None when there is no such file. Blocks,
 /// and changes nothing.
 pub fn read_added_servers(database: &Path) -> Result<Vec<AddedServer>, RegistryError> {
-    if !database.exists() {
-        return Ok(Vec::new());
-    }
-    let read = || -> rusqlite::Result<Vec<AddedServer>> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(database, flags)?;
-        connection.busy_timeout(BUSY)?;
-        let known = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'upstreams')";
-        // A registry of an earlier format has none.
-        if !connection.query_row(known, [], |row| row.get::<_, bool>(0))? {
-            return Ok(Vec::new());
-        }
-        connection.prepare(LIST)?.query_map([], added)?.collect()
-    };
-    read().map_err(|source| RegistryError::Database { path: database.to_owned(), source })
+    read_rows(database, "upstreams", LIST, added)
 }
 
 fn added(row: &Row<'_>) -> rusqlite::Result<AddedServer> {

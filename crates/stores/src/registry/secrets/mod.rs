@@ -7,7 +7,6 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
-    time::Duration,
 };
 
 use aegis_core::{
@@ -15,11 +14,11 @@ use aegis_core::{
     config::is_secret_store_name,
     id::{TenantId, UserId},
 };
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
 use serde::Serialize;
 
 use self::keys::Keys;
-use super::{Inner, Registry, RegistryError};
+use super::{Inner, Registry, RegistryError, rows::read_rows};
 use crate::data_dir::DataDirError;
 
 /// Keys and tokens are short; a certificate with its key is still smaller.
@@ -28,9 +27,6 @@ const LARGEST_SECRET: usize = 64 * 1024;
 const MOST_SECRETS: usize = 10_000;
 /// Rows of versions that are gone, of one secret.
 const MOST_PAST_VERSIONS: usize = 20;
-
-/// Longer than a checkpoint by a node ever takes.
-const BUSY: Duration = Duration::from_secs(10);
 
 const COLUMNS: &str = "tenant, name, version, created, created_by, expires";
 
@@ -388,24 +384,8 @@ impl Inner {
 /// Whose secrets there are and how they are called, in a registry's file, whether or not a node has it open. Blocks, and
 /// changes nothing.
 pub fn read_secret_names(database: &Path) -> Result<Vec<(TenantId, String)>, RegistryError> {
-    if !database.exists() {
-        return Ok(Vec::new());
-    }
-    let read = || -> rusqlite::Result<Vec<(TenantId, String)>> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(database, flags)?;
-        connection.busy_timeout(BUSY)?;
-        let known = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'secrets')";
-        // A registry of an earlier format has none.
-        if !connection.query_row(known, [], |row| row.get::<_, bool>(0))? {
-            return Ok(Vec::new());
-        }
-        connection
-            .prepare("SELECT tenant, name FROM secrets WHERE ended IS NULL ORDER BY tenant, name")?
-            .query_map([], |row| Ok((TenantId::new(row.get::<_, String>(0)?), row.get(1)?)))?
-            .collect()
-    };
-    read().map_err(|source| RegistryError::Database { path: database.to_owned(), source })
+    let list = "SELECT tenant, name FROM secrets WHERE ended IS NULL ORDER BY tenant, name";
+    read_rows(database, "secrets", list, |row| Ok((TenantId::new(row.get::<_, String>(0)?), row.get(1)?)))
 }
 
 /// What a sealed value is bound to: moved to another row, it does not open.
