@@ -78,6 +78,9 @@ pub struct ServerStatus {
     pub quarantined: usize,
     /// Tools whose definitions an operator rejected.
     pub rejected: usize,
+    /// Tools that are not passed on although they could be meant to: nothing can be made of their definitions, or their
+    /// names are another server's.
+    pub unusable: usize,
     pub connections: usize,
     pub calls_in_work: usize,
     /// Starts after the first.
@@ -96,6 +99,12 @@ pub struct ServerTool {
     /// Why it can't be called, if it can't.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
+    /// What is known of its definition; `None` when nothing can be made of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
+    /// Whether it is withheld because the configuration says so, and for nothing else.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
 }
 
 /// Something that a server's entry names and that is not there.
@@ -249,7 +258,8 @@ pub trait Upstreams: Send + Sync {
         back: &'a Secret,
     ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>>;
 
-    /// Looks again which definitions of a server's tools are accepted.
+    /// Looks again which definitions of a server's tools are accepted. When it returns, the catalog shows what of that the
+    /// server has listed.
     fn pins_changed<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()>;
 }
 

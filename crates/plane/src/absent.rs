@@ -3,6 +3,7 @@
 use aegis_core::{Caller, Violation, ViolationKind};
 
 use crate::Plane;
+use aegis_routes::catalog::Until;
 
 /// A server that starts is there in a moment.
 const IN_A_MOMENT: u64 = 1;
@@ -25,17 +26,20 @@ impl Plane {
         let shown: String = name.chars().take(120).collect();
         let message = format!("`{shown}` can't be called: {}", absent.reason);
         let told = Violation::new(ViolationKind::UpstreamUnavailable, message);
-        Some(if absent.is_starting {
-            told.hint(format!(
-                "make the call again in a moment; `aegis upstream logs {}` shows what it does",
-                absent.server
-            ))
-            .retry_after(IN_A_MOMENT)
-        } else {
-            told.hint(format!(
-                "an operator looks at `aegis upstream logs {0}`, mends it, and runs `aegis upstream restart {0}`",
-                absent.server
-            ))
+        let server = &absent.server;
+        Some(match absent.until {
+            Until::Started => told
+                .hint(format!(
+                    "make the call again in a moment; `aegis upstream logs {server}` shows what it does"
+                ))
+                .retry_after(IN_A_MOMENT),
+            Until::Mended => told.hint(format!(
+                "an operator looks at `aegis upstream logs {server}`, mends it, and runs `aegis upstream restart {server}`"
+            )),
+            Until::SwitchedOn => told.hint(format!(
+                "an operator switches it on with `aegis upstream enable {server}`, or with `enabled: true` where a file \
+                 defines it"
+            )),
         })
     }
 }

@@ -314,7 +314,8 @@ impl Plane {
             .nearest(name)
             .and_then(|close| self.catalog.resolve(&close))
             .filter(|tool| self.policy.sees(caller, tool));
-        if let Some(reason) = self.catalog.withheld(name) {
+        // Callers that may not call it learn nothing of what a server offers.
+        if let Some(reason) = self.catalog.withheld(name).filter(|_| self.policy.opens_name(caller, name)) {
             let withheld = format!("`{shown}` can't be called: {reason}");
             return Violation::new(ViolationKind::ToolQuarantined, withheld);
         }

@@ -56,8 +56,18 @@ pub struct Absent {
     pub server: String,
     /// In which state the server is, and why.
     pub reason: String,
-    /// Whether it is about to be there.
-    pub is_starting: bool,
+    pub until: Until,
+}
+
+/// What a tool that is absent waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Its server is about to be there.
+    Started,
+    /// Something is wrong with its server.
+    Mended,
+    /// An operator switched its server off.
+    SwitchedOn,
 }
 
 #[derive(Clone)]

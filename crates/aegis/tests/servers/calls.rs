@@ -51,6 +51,13 @@ fn unusable_definitions_are_withheld_and_the_rest_works() {
     for reason in ["leads out of it", "go in a circle", "larger than", "is no object"] {
         assert!(tools.contains(reason), "{reason}: {tools}");
     }
+    // Nobody has to ask for them to hear of them.
+    for arguments in [&["upstream", "list"][..], &["doctor"], &["upstream", "restart", "fix"]] {
+        let ended = node.cli(arguments);
+        let told = common::text(&ended.stdout) + &common::text(&ended.stderr);
+        assert!(told.contains("of which nothing can be made: "), "{arguments:?}: {told}");
+        assert!(told.contains("circular") && told.contains("aegis upstream show fix"), "{arguments:?}: {told}");
+    }
 }
 
 #[test]
@@ -89,11 +96,57 @@ fn a_changed_definition_is_quarantined_until_accepted() {
     // The others go on, and models don't read the new words.
     assert_eq!(node.call("fix.structured", json!({})).status, 200);
     assert!(!common::text(&node.cli(&["tools", "list", "--json"]).stdout).contains("evil.example"));
+    for arguments in [&["upstream", "list"][..], &["doctor"], &["upstream", "restart", "fix"]] {
+        let ended = node.cli(arguments);
+        let told = common::text(&ended.stdout) + &common::text(&ended.stderr);
+        assert!(told.contains("waits for a decision on 1 tool: echo"), "{arguments:?}: {told}");
+        assert!(told.contains("aegis upstream diff fix"), "{arguments:?}: {told}");
+    }
     let diff = node.cli(&["upstream", "diff", "fix"]);
     assert!(common::text(&diff.stdout).contains("evil.example"), "{}", common::text(&diff.stdout));
     let accepted = node.cli(&["upstream", "accept", "fix"]);
     assert!(accepted.status.success(), "{}", common::text(&accepted.stderr));
-    common::wait_until(|| node.call("fix.echo", json!({"text": "x"})).status == 200);
+    assert_eq!(node.call("fix.echo", json!({"text": "x"})).status, 200);
+}
+
+#[test]
+fn a_decision_is_in_force_when_it_is_answered() {
+    let node = TestNode::with_config(&config(&[server("fix", "", &["trust: approve"])]));
+    common::wait_until(|| super::status(&node, "fix")["state"] == "quarantined");
+    let decide = |word: &str, tool: &str| {
+        let ended = node.cli(&["upstream", word, "fix", tool]);
+        let said = common::text(&ended.stdout);
+        assert!(ended.status.success() && !said.contains("not in force"), "{said}");
+    };
+    // One after the other: the server is not asked for its list as often as that.
+    for tool in ["echo", "structured", "lies"] {
+        decide("accept", tool);
+        let answer = node.call(&format!("fix.{tool}"), json!({"text": "x"}));
+        assert!(![403, 404, 503].contains(&answer.status), "{tool}: {}", answer.body);
+        assert_eq!(super::status(&node, "fix")["state"], "running");
+    }
+    for tool in ["fail", "slow"] {
+        decide("reject", tool);
+        let refused = node.call(&format!("fix.{tool}"), json!({}));
+        assert!(refused.body.contains("an operator rejected its definition"), "{}", refused.body);
+    }
+}
+
+#[test]
+fn a_decision_about_a_server_that_is_down_says_so() {
+    let words = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(words.path(), "Echoes").unwrap();
+    let pause = "restart: {backoff: 600s, max_backoff: 600s}";
+    let node = node(&format!("--description {}", words.path().display()), &[pause]);
+    std::fs::write(words.path(), "Echoes loudly").unwrap();
+    assert_eq!(node.call("fix.changed", json!({})).status, 200);
+    common::wait_until(|| node.call("fix.echo", json!({"text": "x"})).violation() == "ToolQuarantined");
+    let _ = node.call("fix.die", json!({}));
+    common::wait_until(|| super::status(&node, "fix")["state"] == "stopped");
+    let accepted = node.cli(&["upstream", "accept", "fix"]);
+    let said = common::text(&accepted.stdout);
+    assert!(accepted.status.success() && said.contains("echo is accepted"), "{said}");
+    assert!(said.contains("not in force yet: the server is stopped: "), "{said}");
 }
 
 #[test]

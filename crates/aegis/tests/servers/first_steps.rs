@@ -62,6 +62,33 @@ fn a_tool_of_a_server_that_is_not_there_yet_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_tool_of_a_server_that_is_switched_off_is_refused_with_the_reason() {
+    let contexts = "  security_contexts:\n    - {name: desk, capabilities: [{tool_pattern: fs.read}]}\n    \
+                    - {name: clerk, capabilities: [{tool_pattern: \"fix.*\"}], deny_list: [fix.slow]}\n";
+    let node = TestNode::with_config(contexts);
+    assert_eq!(add(&node, &["fix", "--approve-definitions", "--"]).0, 0);
+    let (clerk, other) = (node.make_token("clerk"), node.make_token("desk"));
+    let told_to_the_clerk_only = |kind: &str, words: &[&str]| {
+        let refused = node.call_as(&clerk, "fix.echo", json!({"text": "x"}));
+        assert_eq!(refused.violation(), kind, "{}", refused.body);
+        assert!(words.iter().all(|words| message(&refused).contains(words)), "{}", refused.body);
+        for (token, tool) in [(&other, "fix.echo"), (&clerk, "fix.slow")] {
+            let refused = node.call_as(token, tool, json!({}));
+            assert_eq!(refused.violation(), "ToolNotFound", "{tool}: {}", refused.body);
+            assert!(!words.iter().any(|words| refused.body.contains(words)), "{}", refused.body);
+        }
+    };
+    told_to_the_clerk_only("ToolQuarantined", &["waits for an operator", "aegis upstream diff fix"]);
+    assert_eq!(run(&node, &["upstream", "disable", "fix"]).0, 0);
+    let enable = "aegis upstream enable fix";
+    told_to_the_clerk_only("UpstreamUnavailable", &["the MCP server `fix` is switched off", enable]);
+    let (_, told, _) = run(&node, &["policy", "explain", "fix.echo", r#"{"text": "x"}"#]);
+    assert!(told.contains("is switched off"), "{told}");
+    assert_eq!(run(&node, &["upstream", "remove", "fix"]).0, 0);
+    assert_eq!(node.call_as(&clerk, "fix.echo", json!({})).violation(), "ToolNotFound");
+}
+
+#[test]
 fn what_was_added_can_be_called_at_once() {
     let node = TestNode::start();
     let (code, said, told) = add(&node, &["fix", "--grant", "desk", "--"]);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use aegis_core::{
     Secret, Violation, ViolationKind,
     config::{McpServer, upstream},
-    upstream::{ServerState, SignInWish, UpstreamError},
+    upstream::{ServerState, ServerTool, SignInWish, UpstreamError},
 };
 use aegis_plane::servers::{Installed, Server, ServerError};
 use aegis_stores::registry::{PinState, RegistryError};
@@ -28,6 +28,10 @@ use crate::{
 const MOST_LINES: usize = 10_000;
 /// How long anybody can wait for a server to start, in seconds.
 const LONGEST_WAIT: u64 = 60;
+/// Tools of a server that are told by name where many servers are told of.
+const MOST_WITHHELD: usize = 20;
+/// How long policies may take to be read with tools that were just accepted.
+const LONGEST_READING: Duration = Duration::from_secs(10);
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
@@ -153,6 +157,12 @@ fn row(doors: &Doors, server: &Server) -> Value {
     let config = &configured.server;
     let claims: Vec<String> = config.claims().iter().map(ToString::to_string).collect();
     let reached = config.url.clone().or_else(|| config.executable.clone());
+    // What the configuration leaves out is not missed.
+    let is_withheld = |tool: &ServerTool| tool.withheld.is_some() && !tool.left_out;
+    let withheld: Vec<ServerTool> = match configured.hidden {
+        Some(_) => Vec::new(),
+        None => doors.servers.tools(&config.name).into_iter().filter(is_withheld).take(MOST_WITHHELD).collect(),
+    };
     json!({
         "name": config.name,
         "description": config.description,
@@ -165,6 +175,7 @@ fn row(doors: &Doors, server: &Server) -> Value {
         "claims": claims,
         "replaces": doors.servers.replaces(configured),
         "status": server.status,
+        "withheld": withheld,
     })
 }
 
@@ -344,11 +355,47 @@ async fn decide(
         if body.iter().all(u8::is_ascii_whitespace) { Wanted::default() } else { wire::read(body)? };
     let tools = wanted.tools.into_iter().map(|wanted| (wanted.tool, wanted.digest)).collect();
     let decided = doors.servers.decide(name, tools, accept, &operator).await?;
+    // Whoever decided calls next.
+    let _ = tokio::time::timeout(LONGEST_READING, doors.plane.policies_read()).await;
+    let server = doors.servers.show(name).await?;
+    let offered = doors.servers.tools(name);
     let told: Vec<Value> = decided
         .iter()
-        .map(|pin| json!({"tool": pin.definition.tool, "digest": pin.definition.digest, "state": pin.state}))
+        .map(|pin| {
+            let offered = offered.iter().find(|tool| tool.tool == pin.definition.tool);
+            let (digest, waits) = (&pin.definition.digest, waits(doors, &server, pin.state, offered));
+            json!({"tool": pin.definition.tool, "digest": digest, "state": pin.state, "waits": waits})
+        })
         .collect();
     Ok(Json(json!({"name": name, "decided": told})))
+}
+
+/// Why a decision about a tool is not what calls see now.
+fn waits(doors: &Doors, server: &Server, decided: PinState, offered: Option<&ServerTool>) -> Option<String> {
+    let later = |state: &str| Some(format!("the server is {state}; it holds as soon as the server runs"));
+    match &server.status {
+        None => return later("not started"),
+        Some(status) => match (status.state, &status.reason) {
+            (ServerState::Starting | ServerState::Disabled, _) => return later(status.state.as_str()),
+            (ServerState::Stopped, reason) => {
+                let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                return Some(format!("the server is stopped{reason}; it holds as soon as the server runs"));
+            }
+            (ServerState::Running | ServerState::Degraded | ServerState::Quarantined, _) => {}
+        },
+    }
+    if decided != PinState::Accepted {
+        return None;
+    }
+    let Some(offered) = offered else { return Some("the server does not offer it now".to_owned()) };
+    let is_unread = |name: &String| !doors.plane.policy().knows(name);
+    match (&offered.withheld, &offered.name) {
+        (Some(withheld), _) => Some(withheld.clone()),
+        (None, Some(name)) if is_unread(name) => {
+            Some("the policies can't be read with it: `aegis doctor` says why".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// The body as a server, checked as the configuration file is.

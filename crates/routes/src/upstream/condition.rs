@@ -1,6 +1,6 @@
 //! The condition that a server is in, and what is told of it.
 
-use std::sync::{MutexGuard, PoisonError, atomic::Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError, atomic::Ordering};
 
 use aegis_core::{
     Timestamp,
@@ -10,7 +10,7 @@ use aegis_core::{
 };
 
 use super::{
-    definition,
+    definition::{self, Sound},
     reason::Reason,
     server::{FAREWELL, Server},
 };
@@ -124,6 +124,10 @@ impl Server {
         let client = self.connection.load_full();
         let offered = self.offered();
         let count = |is: fn(Standing) -> bool| offered.sound.iter().filter(|(_, one)| is(*one)).count();
+        let ceded = self.ceded();
+        let is_callable = |(sound, standing): &&(Arc<Sound>, Standing)| {
+            *standing == Standing::Accepted && !ceded.contains_key(&*sound.spec.name)
+        };
         ServerStatus {
             name: self.config.name.clone(),
             state: condition.state,
@@ -139,9 +143,10 @@ impl Server {
             .to_owned(),
             protocol: client.as_ref().and_then(|client| Some(client.facts()?.version.to_string())),
             pid: client.as_ref().and_then(|client| client.pid()),
-            tools: count(|one| one == Standing::Accepted),
+            tools: offered.sound.iter().filter(is_callable).count(),
             quarantined: count(Standing::waits),
             rejected: count(|one| one == Standing::Rejected),
+            unusable: offered.unsound.iter().filter(|one| !one.left_out).count() + ceded.len(),
             connections: usize::from(client.is_some()) + self.pool.len(),
             calls_in_work: self.in_work.load(Ordering::Relaxed),
             restarts: condition.starts.saturating_sub(1),
@@ -150,16 +155,22 @@ impl Server {
     }
 
     pub(super) fn tools(&self) -> Vec<ServerTool> {
-        let offered = self.offered();
+        let (offered, ceded) = (self.offered(), self.ceded().clone());
         let sound = offered.sound.iter().map(|(sound, standing)| ServerTool {
             tool: sound.tool.clone(),
             name: Some(sound.spec.name.to_string()),
-            withheld: standing.withheld(&self.config.name),
+            withheld: standing
+                .withheld(&self.config.name)
+                .or_else(|| Some(format!("it {}", ceded.get(&*sound.spec.name)?))),
+            standing: Some(*standing),
+            left_out: false,
         });
         let unsound = offered.unsound.iter().map(|unsound| ServerTool {
             tool: unsound.tool.clone(),
             name: unsound.name.clone(),
             withheld: Some(unsound.reason.clone()),
+            standing: None,
+            left_out: unsound.left_out,
         });
         sound.chain(unsound).collect()
     }

@@ -44,6 +44,8 @@ pub(super) struct Unsound {
     pub(super) tool: String,
     pub(super) name: Option<String>,
     pub(super) reason: String,
+    /// Whether the configuration leaves it out, whatever its definition is.
+    pub(super) left_out: bool,
 }
 
 /// The node's own tool of a name, if it has one.
@@ -63,7 +65,7 @@ pub(super) fn cleaned<'a>(redactor: &Redactor, entry: &'a RawValue) -> Cow<'a, R
 }
 
 pub(super) fn read(server: &McpServer, entry: &RawValue, built_in: BuiltIn<'_>) -> Result<Sound, Unsound> {
-    let mut told = Unsound { tool: String::new(), name: None, reason: String::new() };
+    let mut told = Unsound { tool: String::new(), name: None, reason: String::new(), left_out: false };
     let fail = |told: &mut Unsound, reason: String| {
         told.reason = reason;
         told.clone()
@@ -83,6 +85,7 @@ pub(super) fn read(server: &McpServer, entry: &RawValue, built_in: BuiltIn<'_>) 
         return Err(fail(&mut told, reason));
     }
     let Some(name) = server.public_name(tool) else {
+        told.left_out = true;
         return Err(fail(&mut told, "the configuration does not pass it on".into()));
     };
     if POLICY_WORDS.contains(&name.as_str()) {

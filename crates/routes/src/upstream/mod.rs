@@ -12,6 +12,7 @@ pub mod credentials;
 mod definition;
 mod direct;
 mod growth;
+mod judged;
 mod lacks;
 mod logs;
 mod notices;
@@ -397,9 +398,13 @@ impl Upstreams for Servers {
 
     fn pins_changed<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if let Some(server) = self.0.server(server) {
-                server.list_again();
+            let Some(server) = self.0.server(server) else { return };
+            if !matches!(server.judge_again(&self.0).await, Ok(true)) {
+                return server.list_again();
             }
+            server.healthy_if_running();
+            // Whoever decided calls next.
+            self.publish();
         })
     }
 }

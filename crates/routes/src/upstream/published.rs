@@ -1,7 +1,7 @@
 //! What the servers offer, as the catalog shows it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError, Weak},
     time::Duration,
 };
@@ -25,10 +25,11 @@ const TOGETHER: Duration = Duration::from_millis(5);
 /// What carries out a tool that a server offers.
 pub(super) type Maker<'a> = &'a dyn Fn(&Arc<Server>, &Arc<Sound>) -> Arc<dyn AnyTool>;
 
-/// The catalog with what these servers offer, and `operations` besides.
+/// The catalog with what these servers offer, and `operations` besides. Those of `off` are switched off.
 pub(super) fn view(
     catalog: &Catalog,
     servers: Vec<Arc<Server>>,
+    off: Vec<Arc<Server>>,
     operations: Vec<Entry>,
     tool: Maker<'_>,
 ) -> View {
@@ -37,7 +38,7 @@ pub(super) fn view(
     let mut withheld = HashMap::new();
     let mut owners: HashMap<String, String> = HashMap::new();
     for server in &servers {
-        let mut ceded = BTreeSet::new();
+        let mut ceded = BTreeMap::new();
         for (sound, standing) in &server.offered().sound {
             let name = sound.spec.name.to_string();
             if *standing != Standing::Accepted {
@@ -46,14 +47,12 @@ pub(super) fn view(
             }
             // The most exact claim has it: `web.search` before `web.*`.
             if let Some(owner) = closer(&servers, server, &name) {
-                ceded.insert(format!(
-                    "[`{name}` belongs to the server `{owner}`, which names it more exactly]"
-                ));
+                ceded.insert(name, format!("belongs to the server `{owner}`, which names it more exactly"));
                 continue;
             }
             // Equal claims are refused with the configuration; what slips through keeps its first owner.
             if let Some(owner) = owners.get(&name) {
-                ceded.insert(format!("[`{name}` is offered by the server `{owner}` already]"));
+                ceded.insert(name, format!("is offered by the server `{owner}` already"));
                 continue;
             }
             owners.insert(name, server.config.name.clone());
@@ -62,17 +61,19 @@ pub(super) fn view(
         server.cedes(ceded);
     }
     let claimed = |name: &str| claims.iter().any(|claim| claim.matches(name));
-    catalog.with_others(entries, withheld, Arc::new(absentees::Claimants(servers)), &claimed)
+    catalog.with_others(entries, withheld, Arc::new(absentees::Claimants { on: servers, off }), &claimed)
 }
 
 impl World {
     /// The catalog as it should be now.
     fn view(self: &Arc<Self>) -> Option<View> {
-        let servers = self.servers();
-        if servers.is_empty() {
+        let all: Vec<Arc<Server>> = self.table().values().cloned().collect();
+        if all.is_empty() {
             return None;
         }
-        Some(view(&self.catalog, servers, operations::entries(self), &|server, sound| {
+        let (on, off): (Vec<_>, Vec<_>) = all.into_iter().partition(|server| server.config.enabled);
+        let operations = if on.is_empty() { Vec::new() } else { operations::entries(self) };
+        Some(view(&self.catalog, on, off, operations, &|server, sound| {
             Arc::new(UpstreamTool {
                 server: Arc::clone(server),
                 sound: Arc::clone(sound),
@@ -148,8 +149,8 @@ mod tests {
             server.logs.last(10).into_iter().map(|line| line.text).collect()
         };
         for ceded in [&["a"][..], &["a"], &["a", "b"], &[], &["a"]] {
-            server.cedes(ceded.iter().map(|&line| line.to_owned()).collect());
+            server.cedes(ceded.iter().map(|&name| (name.to_owned(), "is theirs".to_owned())).collect());
         }
-        assert_eq!(lines(&server), ["a", "b", "a"]);
+        assert_eq!(lines(&server), ["[`a` is theirs]", "[`b` is theirs]", "[`a` is theirs]"]);
     }
 }

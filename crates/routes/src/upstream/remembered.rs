@@ -43,7 +43,9 @@ pub fn remember(catalog: &Catalog, servers: &[McpServer], accepted: &[(String, D
     }
     let entry = |spec| Entry { spec, tool: Arc::new(Remembered) };
     let operations = operations::specs().map(entry).collect();
-    catalog.install(Some(published::view(catalog, servers, operations, &|_, _| Arc::new(Remembered))));
+    catalog.install(Some(published::view(catalog, servers, Vec::new(), operations, &|_, _| {
+        Arc::new(Remembered)
+    })));
 }
 
 /// There to be looked at.

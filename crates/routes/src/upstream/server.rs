@@ -1,7 +1,7 @@
 //! One server: its connection, its condition, what it offers, and the task that looks after all three.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,7 +17,7 @@ use aegis_core::{
     secret::Principal,
     upstream::{ServerState, Standing},
 };
-use aegis_mcp_client::{Client, Error, Handler, Interests, Listed};
+use aegis_mcp_client::{Client, Error, Handler, Interests};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::value::RawValue;
 use tokio::{
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     World,
     condition::Condition,
-    definition::{self, Sound, Unsound},
+    definition::{Sound, Unsound},
     logs::Logs,
     notices::Notice,
     pool::Pool,
@@ -58,6 +58,8 @@ pub(super) struct Server {
     pub(super) connection: ArcSwapOption<Client>,
     pub(super) pool: Pool,
     offered: ArcSwap<Offered>,
+    /// One asks at a time which definitions are accepted: what was asked first must not be believed last.
+    pub(super) judging: tokio::sync::Mutex<()>,
     pub(super) slots: Semaphore,
     pub(super) in_work: AtomicUsize,
     #[debug(skip)]
@@ -65,8 +67,8 @@ pub(super) struct Server {
     relist: AtomicBool,
     pub(super) restart: AtomicBool,
     wake: Notify,
-    /// What its log says of tools that are another server's.
-    ceded: Mutex<BTreeSet<String>>,
+    /// Its tools that are another server's, by the names that agents would call, and why.
+    ceded: Mutex<BTreeMap<String, String>>,
     /// Told of every change of its state.
     pub(super) turned: Notify,
     stop: CancellationToken,
@@ -93,6 +95,7 @@ impl Server {
             condition: Mutex::new(Condition::new(state)),
             connection: ArcSwapOption::empty(),
             offered: ArcSwap::default(),
+            judging: tokio::sync::Mutex::default(),
             in_work: AtomicUsize::new(0),
             watched: Mutex::default(),
             relist: AtomicBool::new(false),
@@ -118,10 +121,16 @@ impl Server {
     }
 
     /// Notes which of its tools are another server's, as far as that is news.
-    pub(super) fn cedes(&self, ceded: BTreeSet<String>) {
-        let mut before = self.ceded.lock().unwrap_or_else(PoisonError::into_inner);
-        ceded.difference(&before).for_each(|line| self.logs.add(line));
+    pub(super) fn cedes(&self, ceded: BTreeMap<String, String>) {
+        let mut before = self.ceded();
+        for (name, why) in ceded.iter().filter(|(name, why)| before.get(*name) != Some(*why)) {
+            self.logs.add(&format!("[`{name}` {why}]"));
+        }
         *before = ceded;
+    }
+
+    pub(super) fn ceded(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.ceded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that all share, or why there is none.
@@ -365,45 +374,6 @@ impl Server {
             }
             error => Reason::of(error),
         }
-    }
-
-    /// Reads what the server offers, and asks which of it is accepted.
-    async fn list(&self, world: &World, client: &Client) -> Result<(), Error> {
-        if client.facts().is_some_and(|facts| !facts.can("tools", None)) {
-            self.offer(Offered::default());
-            return Ok(());
-        }
-        let entries = client.list(Listed::Tools).await?;
-        let mut sound: Vec<Sound> = Vec::new();
-        let mut unsound: Vec<Unsound> = Vec::new();
-        let before = self.offered();
-        let redactor = world.redactor();
-        for entry in &entries {
-            let entry = definition::cleaned(&redactor, entry);
-            match definition::read(&self.config, &entry, &|name| world.catalog.built_in(name)) {
-                Ok(one) if sound.iter().any(|known| known.spec.name == one.spec.name) => {
-                    unsound.push(Unsound {
-                        tool: one.tool.clone(),
-                        name: Some(one.spec.name.to_string()),
-                        reason: "the server lists two tools of this name; the first one counts".into(),
-                    });
-                }
-                Ok(one) => sound.push(one),
-                Err(one) => unsound.push(one),
-            }
-            // Compiling hundreds of schemas must not keep a worker from everyone else.
-            tokio::task::consume_budget().await;
-        }
-        let definitions: Vec<_> = sound.iter().map(|one| one.definition.clone()).collect();
-        let seen = world.pins.see(&self.config.name, self.config.trust, &definitions).await;
-        let standings = seen.map_err(|error| Error::Closed(error.to_string().into()))?;
-        let sound = sound.into_iter().zip(standings).map(|(one, standing)| {
-            // What is as it was stays the same object, and so does whatever is kept by it.
-            let known = before.sound.iter().find(|(known, _)| known.definition == one.definition);
-            (known.map_or_else(|| Arc::new(one), |(known, _)| Arc::clone(known)), standing)
-        });
-        self.offer(Offered { sound: sound.collect(), unsound });
-        Ok(())
     }
 }
 

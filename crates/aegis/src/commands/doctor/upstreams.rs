@@ -9,7 +9,6 @@ use std::{
 
 use aegis_core::{
     config::{McpServer, NodeConfig, SecretRef},
-    quantity::counted,
     secret::SecretError,
 };
 use aegis_routes::upstream::{absent, unresolved};
@@ -24,7 +23,7 @@ use super::{Finding, State};
 use crate::{
     cli::Acting,
     client::{Answer, Client},
-    commands::upstream,
+    commands::upstream::{self, withheld::Why},
     locate::{self, NodeFile},
     output::text,
 };
@@ -175,23 +174,14 @@ async fn states(data: &Path, running: &NodeFile) -> Seen {
         } else if !status.is_null() {
             seen.up.insert(name.clone());
         }
-        let count = |member: &str| status[member].as_u64().unwrap_or(0);
-        if count("quarantined") > 0 {
-            seen.more.push(Finding::warning(
-                SERVERS,
-                format!("`{name}` waits for a decision on {}", counted(count("quarantined"), "tool")),
-                format!("aegis upstream diff {name}, then accept or reject"),
-            ));
-        }
-        if count("rejected") > 0 {
-            let told = counted(count("rejected"), "tool");
-            seen.more.push(Finding::good(
-                SERVERS,
-                format!(
-                    "`{name}`: {told} rejected; `aegis upstream accept {name} TOOL` accepts one after all"
-                ),
-            ));
-        }
+        seen.more.extend(upstream::withheld::of(server).into_iter().map(|told| {
+            let found = format!("`{name}` {}", told.found);
+            match told.why {
+                Why::Waiting | Why::Unusable => Finding::warning(SERVERS, found, told.next),
+                // Somebody wanted it so.
+                Why::Rejected | Why::Ceded => Finding::good(SERVERS, format!("{found} ({})", told.next)),
+            }
+        }));
     }
     seen.more.extend(listed(&found["shared_resources"]).first().map(|first| {
         let servers: Vec<String> = listed(&first["servers"]).iter().map(text).collect();

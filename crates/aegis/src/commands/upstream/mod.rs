@@ -5,6 +5,7 @@ mod grant;
 mod import;
 mod settled;
 mod sign_in;
+pub(super) mod withheld;
 
 use aegis_core::{
     config::McpServer,
@@ -56,11 +57,11 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
         }
         Upstream::Accept { name, tools, digest } => {
             let (path, body) = (address(name, "/accept"), decision(tools, digest.as_deref()));
-            ask(global, async |node| Ok(finish(global, node.post(&path, &body).await?, decided))).await
+            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided))).await
         }
         Upstream::Reject { name, tools, digest } => {
             let (path, body) = (address(name, "/reject"), decision(tools, digest.as_deref()));
-            ask(global, async |node| Ok(finish(global, node.post(&path, &body).await?, decided))).await
+            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided))).await
         }
     }
 }
@@ -211,12 +212,10 @@ fn list(found: &Value, limit: usize) {
         say!("{told}");
     }
     shared(found);
-    let rejected = servers.iter().find(|one| one["status"]["rejected"].as_u64().unwrap_or(0) > 0);
-    if let Some(server) = rejected {
-        say!(
-            "what was rejected is shown by `aegis upstream diff {0}`, and accepted after all by `aegis upstream accept {0} TOOL`",
-            text(&server["name"])
-        );
+    for server in servers.iter().take(limit) {
+        for told in withheld::of(server) {
+            say!("{} {}\n  next: {}", text(&server["name"]), told.found, told.next);
+        }
     }
 }
 
@@ -231,6 +230,10 @@ fn tools(status: &Value) -> String {
     match status["rejected"].as_u64().unwrap_or(0) {
         0 => {}
         rejected => told.push_str(&format!(", {rejected} rejected")),
+    }
+    match status["unusable"].as_u64().unwrap_or(0) {
+        0 => {}
+        unusable => told.push_str(&format!(", {unusable} not passed on")),
     }
     told
 }
@@ -357,5 +360,8 @@ fn decision(tools: &[String], digest: Option<&str>) -> Value {
 fn decided(found: &Value) {
     for one in found["decided"].as_array().into_iter().flatten() {
         say!("{} is {}", text(&one["tool"]), text(&one["state"]));
+        if let Some(waits) = one["waits"].as_str() {
+            say!("  not in force yet: {}", harmless(waits));
+        }
     }
 }

@@ -6,7 +6,7 @@ use aegis_core::quantity::counted;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{address, because, replaced, state, tools};
+use super::{address, because, replaced, state, tools, withheld};
 use crate::{
     backend::Backend,
     cli::Global,
@@ -62,8 +62,9 @@ pub(super) fn tell(server: &Value) {
     match server["status"]["state"].as_str() {
         Some("running" | "degraded") => {
             say!("{name} is {}; tools: {}", state(server), tools(&server["status"]));
-            if server["status"]["quarantined"].as_u64().unwrap_or(0) > 0 {
-                eprintln!("  next: aegis upstream diff {name}");
+            for told in withheld::of(server) {
+                say!("{name} {}", told.found);
+                eprintln!("  next: {}", told.next);
             }
         }
         Some("starting") => {

@@ -65,10 +65,10 @@ pub(super) fn paths() -> Value {
             "responses": {"200": ok("total and proposals"), "default": refusal}}},
         "/v1/upstreams/{name}/accept": {"parameters": name, "post": {
             "summary": "Accept what waits, or the named tools, also after they were rejected (operators)", "requestBody": decision,
-            "responses": {"200": ok("what was decided"), "409": ok("nothing waits"), "default": refusal}}},
+            "responses": {"200": ok("what was decided, and why of each that is not in force yet"), "409": ok("nothing waits"), "default": refusal}}},
         "/v1/upstreams/{name}/reject": {"parameters": name, "post": {
             "summary": "Reject what waits: all, or the named tools (operators)", "requestBody": decision,
-            "responses": {"200": ok("what was decided"), "409": ok("nothing waits"), "default": refusal}}},
+            "responses": {"200": ok("what was decided, and why of each that is not in force yet"), "409": ok("nothing waits"), "default": refusal}}},
         "/v1/secrets": {
             "get": {"summary": "Stored secrets, without their values (operators)",
                 "parameters": [query("limit", "at most 10000"), query("tenant", "only this tenant's")],
