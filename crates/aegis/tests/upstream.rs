@@ -125,7 +125,8 @@ fn a_changed_definition_is_held_back_until_somebody_accepts_it() {
     wait_until(waits);
     // Starting it anew tells of what is held back.
     let restarted = node.cli(&["upstream", "restart", "mine"]);
-    assert_eq!(text(&restarted.stdout), "mine is running; tools: 2, 1 waits for you\n");
+    let told = "mine is running; tools: 2, 1 waits for you\nmine waits for a decision on 1 tool: length\n";
+    assert_eq!(text(&restarted.stdout), told);
     assert!(
         text(&restarted.stderr).contains("next: aegis upstream diff mine"),
         "{}",
@@ -174,7 +175,7 @@ fn an_added_server_is_switched_off_and_on() {
         .unwrap();
     let added = said(&node, &["upstream", "add", "--file", file.to_str().unwrap()]);
     assert!(added.contains("mine is disabled"), "{added}");
-    assert_eq!(node.call("mine.length", json!({})).violation(), "ToolNotFound");
+    assert_eq!(node.call("mine.length", json!({})).violation(), "UpstreamUnavailable");
     let off = node.cli(&["upstream", "restart", "mine"]);
     assert!(!off.status.success() && text(&off.stderr).contains("aegis upstream enable mine"));
 

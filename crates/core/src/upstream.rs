@@ -85,6 +85,8 @@ pub struct ServerStatus {
     pub calls_in_work: usize,
     /// Starts after the first.
     pub restarts: u64,
+    /// Whether its last start came to nothing, or it ended since, and it has not run again.
+    pub failed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_healthy: Option<Timestamp>,
 }
@@ -150,6 +152,20 @@ pub struct SignInBegun {
     pub state: String,
     /// Who asks the person for their word.
     pub issuer: String,
+}
+
+/// Tokens that somebody got by signing in to a server. Nothing of them is kept yet.
+pub struct SignedIn<'a> {
+    /// What the server's entry has to say from then on.
+    pub oauth: OauthConfig,
+    /// Keeps them, once it is awaited.
+    pub keep: BoxFuture<'a, Result<(), UpstreamError>>,
+}
+
+impl std::fmt::Debug for SignedIn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignedIn").field("oauth", &self.oauth).finish_non_exhaustive()
+    }
 }
 
 /// A resource that several servers list under one address.
@@ -250,13 +266,13 @@ pub trait Upstreams: Send + Sync {
         as_configured: bool,
     ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>>;
 
-    /// Gets the tokens and keeps them; answers with what the server's entry has to say from then on. `back` is the whole
-    /// address that the browser came back to.
+    /// Gets the tokens, which takes a while, and leaves it to whoever asked to keep them: by then there may be another
+    /// server of that name. `back` is the whole address that the browser came back to.
     fn finish_sign_in<'a>(
         &'a self,
         server: &'a McpServer,
         back: &'a Secret,
-    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>>;
+    ) -> BoxFuture<'a, Result<SignedIn<'a>, UpstreamError>>;
 
     /// Looks again which definitions of a server's tools are accepted. When it returns, the catalog shows what of that the
     /// server has listed.

@@ -15,7 +15,7 @@ pub enum Error {
     /// The connection is gone, and with it every answer that was still to come.
     #[error("the connection ended: {0}")]
     Closed(Arc<str>),
-    #[error("the server did not finish the handshake within {} s", .0.as_secs_f32())]
+    #[error("the server did not answer within {} s", .0.as_secs_f32())]
     Silent(Duration),
     #[error("the server and this client share no protocol version ({0})")]
     NoVersion(Arc<str>),

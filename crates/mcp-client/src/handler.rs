@@ -31,6 +31,9 @@ pub trait Handler: Send + Sync {
 
     /// A line that a child wrote to its standard error, cut to size. A flood is thinned before it comes here.
     fn stderr(&self, _line: &str) {}
+
+    /// The beginning of what came, before the handshake was over, where a message should have come and is none.
+    fn stray(&self, _text: &str) {}
 }
 
 /// Refuses every question and hears nothing.

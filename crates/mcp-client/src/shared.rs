@@ -21,6 +21,9 @@ use crate::{
     pending::{Pending, Questioned},
 };
 
+/// So much is told of what is no message.
+const STRAY: usize = 512;
+
 #[derive(derive_more::Debug)]
 pub(crate) struct Shared {
     pub(crate) pending: Pending,
@@ -102,7 +105,7 @@ impl Shared {
                 for message in messages {
                     // A batch in a batch is no message.
                     match message::read(message.get().as_bytes()) {
-                        Ok(Message::Batch(_)) | Err(_) => self.garbage(),
+                        Ok(Message::Batch(_)) | Err(_) => self.garbage(message.get().as_bytes()),
                         Ok(message) => self.sort(message, origin),
                     }
                 }
@@ -111,11 +114,16 @@ impl Shared {
                 self.garbage.store(0, Ordering::Relaxed);
                 self.sort(message, origin);
             }
-            Err(_) => self.garbage(),
+            Err(_) => self.garbage(bytes),
         }
     }
 
-    fn garbage(&self) {
+    fn garbage(&self, bytes: &[u8]) {
+        if self.facts.get().is_none() {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(STRAY)]);
+            let text: String = text.chars().filter(|character| !character.is_control()).collect();
+            self.handler.stray(&text);
+        }
         // Many servers print to their output by mistake; only one that does nothing else is given up.
         if self.garbage.fetch_add(1, Ordering::Relaxed) >= self.limits.garbage {
             self.end(&Error::protocol("it sends what are no messages"));
@@ -133,6 +141,12 @@ impl Shared {
                 if !self.pending.settle(id, result) {
                     tracing::debug!(id, "an answer that nobody waits for");
                 }
+            }
+            // Only clients greet: this is what we said ourselves.
+            Message::Question { method, .. }
+                if self.facts.get().is_none() && matches!(&*method, "initialize" | "server/discover") =>
+            {
+                self.end(&Error::protocol("it sends back what it is sent, so it speaks no MCP"));
             }
             Message::Question { id, method, params } => self.question(id, &method, params, origin),
             Message::Notice { method, params } => self.notice(&method, params, origin),

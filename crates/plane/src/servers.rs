@@ -23,10 +23,10 @@ use aegis_core::{
 };
 use aegis_stores::{
     audit::{AuditError, AuditLog},
-    registry::{AddedServer, Pin, Registry, RegistryError},
+    registry::{AddedServer, Registry, RegistryError},
 };
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::{Mutex, MutexGuard};
 
 pub use self::journal::Journal;
@@ -362,52 +362,6 @@ impl Servers {
     pub async fn logs(&self, name: &str, limit: usize) -> Result<Vec<LogLine>, ServerError> {
         self.show(name).await?;
         Ok(self.live.logs(name, limit).unwrap_or_default())
-    }
-
-    /// What waits for a decision, and what was rejected of tools of which nothing waits: the last, if nothing was accepted
-    /// since, and all where the server offers something else than what was accepted.
-    pub async fn proposals(&self, name: &str) -> Result<Vec<Proposal>, ServerError> {
-        self.show(name).await?;
-        let pins = self.registry.pins(name, true).await?;
-        let tools = self.live.tools(name).into_iter();
-        let withheld = tools.filter(|tool| tool.withheld.is_some()).map(|tool| tool.tool).collect();
-        // Thousands of definitions take a while to compare.
-        let compared = tokio::task::spawn_blocking(move || proposals::open(&pins, &withheld));
-        Ok(compared.await.map_err(|error| UpstreamError::Failed(error.to_string()))?)
-    }
-
-    /// Every definition that is remembered of a server.
-    pub async fn pins(&self, name: &str) -> Result<Vec<Pin>, ServerError> {
-        self.show(name).await?;
-        Ok(self.registry.pins(name, true).await?)
-    }
-
-    /// Accepts or rejects what waits: these tools, each of this digest if one is given, or all when none is named. What
-    /// was rejected is accepted after all when its tool is named; once another was accepted since, only by its digest.
-    pub async fn decide(
-        &self,
-        name: &str,
-        tools: Vec<(String, Option<String>)>,
-        accept: bool,
-        operator: &Caller,
-    ) -> Result<Vec<Pin>, ServerError> {
-        let pins = self.pins(name).await?;
-        let known = || pins.iter().map(|pin| pin.definition.tool.as_str());
-        if let Some((tool, _)) = tools.iter().find(|(tool, _)| !known().any(|known| known == tool)) {
-            let close = suggestion(tool, known());
-            return Err(ServerError::UnknownTool { server: name.to_owned(), tool: tool.clone(), close });
-        }
-        let meant = proposals::meant(&pins, &tools, accept);
-        if meant.is_empty() {
-            return Err(ServerError::NothingProposed(name.to_owned()));
-        }
-        let action = if accept { "upstream-accepted" } else { "upstream-rejected" };
-        let detail: Value =
-            meant.iter().map(|(tool, digest)| json!({"tool": tool, "digest": digest})).collect();
-        self.record(action, name, [("tools", detail)], operator).await?;
-        let decided = self.registry.decide_pins(name, meant, accept, &operator.user).await?;
-        self.live.pins_changed(name).await;
-        Ok(decided)
     }
 
     /// The servers that are given this secret, and whether each is a program, which gets it only when it starts.

@@ -1,7 +1,13 @@
 //! What operators decide about MCP servers: which definitions they stand by, and what their secrets are.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on panics")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use aegis_core::{
     Caller, Door, Event, Secret, Tier, Timestamp,
@@ -17,7 +23,10 @@ use aegis_core::{
     event::EventName,
     progress::Listener,
     record::Entry,
-    upstream::{Definition, NoUpstreams, Pins, Standing},
+    upstream::{
+        BoxFuture, Definition, Lacks, LogLine, NoUpstreams, Pins, ServerStatus, ServerTool, SharedResource,
+        SignInBegun, SignInWish, SignedIn, Standing, TestReport, UpstreamError, Upstreams,
+    },
 };
 use aegis_plane::{
     Bus, Secrets, Servers,
@@ -29,6 +38,7 @@ use aegis_stores::{
     registry::{NewSecret, PinState},
 };
 use serde_json::json;
+use tokio::sync::Notify;
 
 struct Stage {
     servers: Arc<Servers>,
@@ -39,16 +49,95 @@ struct Stage {
 }
 
 async fn stage(home: &std::path::Path) -> Stage {
+    stage_with(home, Arc::new(NoUpstreams)).await
+}
+
+async fn stage_with(home: &std::path::Path, live: Arc<dyn Upstreams>) -> Stage {
     let data = DataDir::open(home).unwrap();
     let registry = Registry::open(&data).unwrap();
     let audit = AuditLog::open(&data, &AuditConfig::default()).unwrap();
     let own = vec![McpServer { executable: Some("x".into()), ..McpServer::named("s") }];
     let layers = ServerLayers::load(&registry, None, own).await.unwrap();
-    let live = Arc::new(NoUpstreams);
     let servers = Servers::new(layers, live, registry.clone(), "local".into(), audit.clone());
     let servers = Arc::new(servers);
     let secrets = Secrets::new(registry.clone(), audit.clone(), Arc::clone(&servers));
     Stage { servers, secrets, registry, audit, data }
+}
+
+/// Somebody signs in, and the tokens come when they are let.
+#[derive(Default)]
+struct SlowSignIn {
+    asked: Notify,
+    let_go: Notify,
+    kept: Arc<AtomicBool>,
+}
+
+impl Upstreams for SlowSignIn {
+    fn list(&self) -> Vec<ServerStatus> {
+        Vec::new()
+    }
+
+    fn tools(&self, _: &str) -> Vec<ServerTool> {
+        Vec::new()
+    }
+
+    fn logs(&self, _: &str, _: usize) -> Option<Vec<LogLine>> {
+        None
+    }
+
+    fn restart<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), UpstreamError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn started<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn test<'a>(&'a self, server: &'a McpServer) -> BoxFuture<'a, TestReport> {
+        NoUpstreams.test(server)
+    }
+
+    fn replace<'a>(&'a self, _: Vec<McpServer>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn lacks<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, Lacks> {
+        Box::pin(async { Lacks::default() })
+    }
+
+    fn shared_resources(&self) -> BoxFuture<'_, Vec<SharedResource>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn begin_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        wish: &'a SignInWish,
+        as_configured: bool,
+    ) -> BoxFuture<'a, Result<SignInBegun, UpstreamError>> {
+        NoUpstreams.begin_sign_in(server, wish, as_configured)
+    }
+
+    fn finish_sign_in<'a>(
+        &'a self,
+        _: &'a McpServer,
+        _: &'a Secret,
+    ) -> BoxFuture<'a, Result<SignedIn<'a>, UpstreamError>> {
+        Box::pin(async {
+            self.asked.notify_one();
+            self.let_go.notified().await;
+            let kept = Arc::clone(&self.kept);
+            let keep = Box::pin(async move {
+                kept.store(true, Ordering::SeqCst);
+                Ok(())
+            });
+            Ok(SignedIn { oauth: signed_in("r").oauth.unwrap(), keep })
+        })
+    }
+
+    fn pins_changed<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
 }
 
 fn operator() -> Caller {
@@ -87,6 +176,33 @@ impl Stage {
         let proposals = self.servers.proposals("s").await.unwrap();
         proposals.into_iter().map(|one| (one.state, one.digest)).collect()
     }
+}
+
+#[tokio::test]
+async fn tokens_for_a_server_that_is_gone_are_not_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let live = Arc::new(SlowSignIn::default());
+    let stage = stage_with(home.path(), live.clone()).await;
+    let at = |url: &str| McpServer { url: Some(url.to_owned()), ..McpServer::named("r") };
+    let back = Secret::new("http://127.0.0.1:1/callback?code=c&state=s".to_owned());
+    let operator = operator();
+    for replacement in [None, Some(at("https://other.example.org/mcp"))] {
+        stage.servers.add(at("https://mcp.example.org/mcp"), &operator).await.unwrap();
+        let replaced = async {
+            live.asked.notified().await;
+            stage.servers.remove("r", &operator).await.unwrap();
+            if let Some(other) = replacement {
+                stage.servers.add(other, &operator).await.unwrap();
+            }
+            live.let_go.notify_one();
+        };
+        let (ended, ()) = tokio::join!(stage.servers.finish_sign_in("r", &back, &operator), replaced);
+        assert!(matches!(ended, Err(ServerError::Moved(_))), "{ended:?}");
+        assert!(!live.kept.load(Ordering::SeqCst));
+    }
+    live.let_go.notify_one();
+    stage.servers.finish_sign_in("r", &back, &operator).await.unwrap();
+    assert!(live.kept.load(Ordering::SeqCst));
 }
 
 #[tokio::test]

@@ -66,7 +66,8 @@ fn a_tool_of_a_server_that_is_switched_off_is_refused_with_the_reason() {
     let contexts = "  security_contexts:\n    - {name: desk, capabilities: [{tool_pattern: fs.read}]}\n    \
                     - {name: clerk, capabilities: [{tool_pattern: \"fix.*\"}], deny_list: [fix.slow]}\n";
     let node = TestNode::with_config(contexts);
-    assert_eq!(add(&node, &["fix", "--approve-definitions", "--"]).0, 0);
+    let (code, said, _) = add(&node, &["fix", "--approve-definitions", "--"]);
+    assert!(code == 0 && said.contains("agents of clerk may call tools of it already"), "{said}");
     let (clerk, other) = (node.make_token("clerk"), node.make_token("desk"));
     let told_to_the_clerk_only = |kind: &str, words: &[&str]| {
         let refused = node.call_as(&clerk, "fix.echo", json!({"text": "x"}));
@@ -109,20 +110,41 @@ fn what_was_added_can_be_called_at_once() {
 
     // One that fails is told with its reason, and the next step.
     let (code, said, told) = add(&node, &["dies", "--env", "FIXTURE_ARGUMENTS=--at-start die", "--"]);
-    assert!(code == 0 && said.contains("dies is stopped: "), "{code} {said}");
-    assert!(told.contains("next: aegis upstream logs dies"), "{told}");
+    assert!(
+        code == 1 && said.contains("dies is added") && said.contains("dies is stopped: "),
+        "{code} {said}"
+    );
+    assert!(told.contains("next: aegis upstream logs dies") && told.contains("dies stays added"), "{told}");
     let refused = node.call("dies.echo", json!({"text": "x"}));
     assert_eq!(refused.violation(), "UpstreamUnavailable", "{}", refused.body);
     assert!(message(&refused).contains("the process ended"), "{}", refused.body);
 
     // What it wrote last is told to whoever looks after it, and to nobody who calls it.
     let words = "import sys; print('no such', chr(27) + '[1mkey', file=sys.stderr); sys.exit(3)";
-    assert_eq!(run(&node, &["upstream", "add", "talks", "--", "python3", "-c", words]).0, 0);
+    assert_eq!(run(&node, &["upstream", "add", "talks", "--", "python3", "-c", words]).0, 1);
     let reason = || status(&node, "talks")["reason"].as_str().unwrap_or_default().to_owned();
     common::wait_until(|| reason().ends_with("; the last it wrote: no such [1mkey"));
     let refused = node.call("talks.x", json!({}));
     assert!(message(&refused).contains("exit status: 3"), "{}", refused.body);
     assert!(!message(&refused).contains("no such"), "{}", refused.body);
+}
+
+#[test]
+fn how_agents_may_use_what_was_added_is_told() {
+    let node = TestNode::start();
+    let (code, _, told) = add(&node, &["fix", "--"]);
+    assert!(code == 0 && told.contains("no context lets agents use it yet"), "{told}");
+    assert!(told.contains("aegis context apply"), "{told}");
+    let lines: String =
+        told.lines().filter(|line| line.starts_with("  - ")).map(|line| format!("{line}\n")).collect();
+    let file = node.dir.path().join("context.yaml");
+    std::fs::write(&file, format!("name: desk\ncapabilities:\n{lines}")).unwrap();
+    let (code, _, told) = run(&node, &["context", "apply", file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{told}");
+    let agent = node.make_token("desk");
+    assert_eq!(node.call_as(&agent, "fix.echo", json!({"text": "x"})).status, 200);
+    let read = node.call_as(&agent, "mcp.resources.read", json!({"server": "fix", "uri": "memo://one"}));
+    assert_eq!(read.status, 200, "{}", read.body);
 }
 
 #[test]
@@ -157,8 +179,8 @@ fn an_import_tells_what_became_of_each() {
 #[test]
 fn an_import_leaves_what_was_settled_here() {
     let node = TestNode::start();
-    let (code, said, told) = add(&node, &["boxed", "--sandbox", "--approve-definitions", "--"]);
-    assert_eq!(code, 0, "{said}{told}");
+    let (_, said, told) = add(&node, &["boxed", "--sandbox", "--approve-definitions", "--"]);
+    assert!(said.contains("boxed is added"), "{said}{told}");
     assert_eq!(run(&node, &["upstream", "disable", "boxed"]).0, 0);
     let client = json!({"mcpServers": {"boxed": {"command": "python3", "args": ["-V"]}}});
     let file = node.dir.path().join("client.json");
@@ -210,7 +232,7 @@ fn what_can_never_start_is_refused_and_what_may_come_is_a_warning() {
         (&["e", "--sandbox", "--mount", &link, "--"], "symbolic link", "name the real place"),
     ] {
         let (code, said, told) = add(&node, options);
-        assert_eq!(code, 0, "{options:?}: {said}{told}");
+        assert_eq!(code, 1, "it is there and does not run: {options:?}: {said}{told}");
         let warned = format!("warning: {}: ", options[0]);
         assert!(told.contains(&warned) && told.contains(what) && told.contains(next), "{options:?}: {told}");
     }
@@ -287,6 +309,78 @@ fn doctor_tells_of_each_server_once() {
         assert_eq!(told.matches(&format!("`{name}` ")).count(), 1, "{name}: {told}");
     }
     assert!(told.contains("aegis secret set no/such") && told.contains("aegis upstream logs dies"), "{told}");
+}
+
+/// Answers every request with a page for people.
+fn web_site() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = std::io::Read::read(&mut stream, &mut [0; 16 << 10]);
+            let page = "<!doctype html><title>Welcome</title>";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n";
+            let answer = format!("{head}content-length: {}\r\n\r\n{page}", page.len());
+            let _ = std::io::Write::write_all(&mut stream, answer.as_bytes());
+        }
+    });
+    format!("http://{address}/")
+}
+
+#[test]
+fn what_speaks_no_mcp_is_told_with_what_it_does_instead() {
+    let node = TestNode::start();
+    let file = node.dir.path().join("silent.yaml");
+    std::fs::write(&file, "{name: silent, executable: sleep, args: ['1000'], limits: {start_timeout: 1s}}")
+        .unwrap();
+    let (site, file) = (web_site(), file.display().to_string());
+    let password = "w=word; echo hello there, pass$w=hunter2hunter2";
+    for (name, words, reason) in [
+        ("mirror", &["mirror", "--", "cat"][..], "it sends back what it is sent, so it speaks no MCP"),
+        ("brief", &["brief", "--", "true"], "the process ended (exit status: 0)"),
+        ("chatty", &["chatty", "--", "sh", "-c", password], "it wrote what is no MCP: hello there"),
+        ("silent", &["--file", &file], "it did not answer `initialize` within 1 s"),
+        ("page", &["page", "--url", &site], "a web page"),
+    ] {
+        let arguments = [&["upstream", "add"], words].concat();
+        let (code, said, told) = run(&node, &arguments);
+        assert!(code == 1 && said.contains(reason), "{name}: {code} {said}{told}");
+        assert!(told.contains(&format!("{name} stays added")), "{told}");
+        let kept = status(&node, name)["reason"].to_string();
+        assert!(kept.contains(reason), "in whatever state it is by now: {kept}");
+        let (code, told, _) = run(&node, &["doctor"]);
+        assert!(code == 1 && told.contains(reason), "{name}: {told}");
+        let mend = if name == "page" { "that of an MCP server" } else { "standard input and output" };
+        assert!(told.contains(&format!("aegis upstream logs {name}")) && told.contains(mend), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+        run(&node, &["upstream", "remove", name]);
+    }
+}
+
+#[test]
+fn a_file_that_is_named_from_here_is_told_with_its_whole_path() {
+    let node = TestNode::start();
+    let (here, whole) = (
+        "tests/fixtures/upstream/leaky.py",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/upstream/leaky.py"),
+    );
+    let (code, said, told) = run(&node, &["upstream", "add", "lost", "--", "python3", here]);
+    assert!(code == 1 && told.contains(&format!("warning: lost: `{here}` is here")), "{code} {told}");
+    assert!(told.contains(&format!("write {whole}")), "{told}");
+    assert!(said.contains(&format!("`{here}` is not in ")) && said.contains("where it starts"), "{said}");
+    // Where things lie is nothing for those who call.
+    assert!(!message(&node.call("lost.tell", json!({}))).contains("where it starts"));
+    let (code, _, told) = run(&node, &["upstream", "add", "found", "--", "python3", whole]);
+    assert!(code == 0 && !told.contains("warning"), "{told}");
+    let client = node.dir.path().join("client.json");
+    std::fs::write(
+        &client,
+        json!({"mcpServers": {"one": {"command": "python3", "args": [here]}}}).to_string(),
+    )
+    .unwrap();
+    let (_, _, told) = run(&node, &["upstream", "import", client.to_str().unwrap()]);
+    assert!(told.contains(&format!("one: `{here}` is here")) && told.contains(whole), "{told}");
 }
 
 #[test]

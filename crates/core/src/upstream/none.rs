@@ -1,13 +1,10 @@
 //! A node without servers.
 
 use super::{
-    BoxFuture, Lacks, LogLine, ServerStatus, ServerTool, SharedResource, SignInBegun, SignInWish, TestReport,
-    UpstreamError, Upstreams,
+    BoxFuture, Lacks, LogLine, ServerStatus, ServerTool, SharedResource, SignInBegun, SignInWish, SignedIn,
+    TestReport, UpstreamError, Upstreams,
 };
-use crate::{
-    Secret,
-    config::{McpServer, upstream::OauthConfig},
-};
+use crate::{Secret, config::McpServer};
 
 /// No servers at all, where a node is put together without any.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +71,7 @@ impl Upstreams for NoUpstreams {
         &'a self,
         server: &'a McpServer,
         _: &'a Secret,
-    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>> {
+    ) -> BoxFuture<'a, Result<SignedIn<'a>, UpstreamError>> {
         Box::pin(async move { Err(UpstreamError::Unknown(server.name.clone())) })
     }
 

@@ -12,7 +12,7 @@ use http::{
 };
 use tokio::sync::oneshot;
 
-use super::{Body, Endpoint, Kind, headers::header_value, kind_of, read_body, sse::Events};
+use super::{Body, Endpoint, Kind, headers::header_value, kind_of, page, read_body, sse::Events};
 use crate::{
     error::{Error, RpcError},
     message::{self, Message},
@@ -114,7 +114,10 @@ impl Exchange {
                 Ok(())
             }
             (200, Kind::Stream) => self.follow(shared, id, version, response).await,
-            (200, Kind::Other) => Err(Error::protocol("its answer is neither JSON nor a stream of events")),
+            (200, Kind::Other) => {
+                let page = page(response.headers());
+                Err(Error::protocol(format!("its answer is neither JSON nor a stream of events{page}")))
+            }
             (202 | 204, _) => Err(Error::protocol("it took a request for a notification")),
             _ => Err(self.refusal(shared, id, response).await),
         }
@@ -183,6 +186,7 @@ impl Exchange {
     async fn refusal(&self, shared: &Arc<Shared>, id: u64, response: Response<Body>) -> Error {
         let status = response.status().as_u16();
         let json = kind_of(response.headers()) == Kind::Json;
+        let page = page(response.headers());
         let body = if json {
             read_body(response.into_body(), ERROR_BODY).await.unwrap_or_default()
         } else {
@@ -197,7 +201,7 @@ impl Exchange {
                 Error::Rpc(error)
             }
             _ if status == 404 && self.session().is_some() => self.lost(shared),
-            _ => Error::Status { status, detail: "".into() },
+            _ => Error::Status { status, detail: page.into() },
         }
     }
 

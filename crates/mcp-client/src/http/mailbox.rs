@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use url::Url;
 
-use super::{Endpoint, Kind, kind_of, sse::Events};
+use super::{Endpoint, Kind, kind_of, page, sse::Events};
 use crate::{
     error::Error,
     handler::Handler,
@@ -59,7 +59,8 @@ async fn stream(endpoint: &Endpoint, limits: &Limits) -> Result<(Events, Url), E
     let response = endpoint.send(request).await?;
     let status = response.status().as_u16();
     if status != 200 || kind_of(response.headers()) != Kind::Stream {
-        return Err(Error::Status { status, detail: ", and speaks no MCP transport".into() });
+        let detail = format!(", and speaks no MCP transport{}", page(response.headers()));
+        return Err(Error::Status { status, detail: detail.into() });
     }
     let mut events = Events::new(response.into_body(), limits.message);
     let first = events.next().await?.filter(|event| event.name == "endpoint");

@@ -147,6 +147,17 @@ pub(crate) fn kind_of(headers: &HeaderMap) -> Kind {
     }
 }
 
+/// What to say besides of an answer that is a page for people.
+pub(crate) fn page(headers: &HeaderMap) -> &'static str {
+    let kind =
+        headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind.trim_start().to_ascii_lowercase().starts_with("text/html") {
+        ", but a web page: an MCP server may be at another path of this address"
+    } else {
+        ""
+    }
+}
+
 /// A whole body, up to a limit.
 pub(crate) async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Error> {
     let mut whole = BytesMut::new();

@@ -2,10 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use aegis_core::{Timestamp, upstream::Definition};
+use aegis_core::{
+    Caller, Timestamp,
+    nearest::suggestion,
+    upstream::{Definition, UpstreamError},
+};
 use aegis_stores::registry::{Pin, PinState};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::{ServerError, Servers};
 
 /// A definition that waits for a decision, or was rejected, beside the one it would replace.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +26,54 @@ pub struct Proposal {
     pub proposed: Value,
     /// Line by line.
     pub diff: String,
+}
+
+impl Servers {
+    /// What waits for a decision, and what was rejected of tools of which nothing waits: the last, if nothing was accepted
+    /// since, and all where the server offers something else than what was accepted.
+    pub async fn proposals(&self, name: &str) -> Result<Vec<Proposal>, ServerError> {
+        self.show(name).await?;
+        let pins = self.registry.pins(name, true).await?;
+        let tools = self.live.tools(name).into_iter();
+        let withheld = tools.filter(|tool| tool.withheld.is_some()).map(|tool| tool.tool).collect();
+        // Thousands of definitions take a while to compare.
+        let compared = tokio::task::spawn_blocking(move || open(&pins, &withheld));
+        Ok(compared.await.map_err(|error| UpstreamError::Failed(error.to_string()))?)
+    }
+
+    /// Every definition that is remembered of a server.
+    pub async fn pins(&self, name: &str) -> Result<Vec<Pin>, ServerError> {
+        self.show(name).await?;
+        Ok(self.registry.pins(name, true).await?)
+    }
+
+    /// Accepts or rejects what waits: these tools, each of this digest if one is given, or all when none is named. What
+    /// was rejected is accepted after all when its tool is named; once another was accepted since, only by its digest.
+    pub async fn decide(
+        &self,
+        name: &str,
+        tools: Vec<(String, Option<String>)>,
+        accept: bool,
+        operator: &Caller,
+    ) -> Result<Vec<Pin>, ServerError> {
+        let pins = self.pins(name).await?;
+        let known = || pins.iter().map(|pin| pin.definition.tool.as_str());
+        if let Some((tool, _)) = tools.iter().find(|(tool, _)| !known().any(|known| known == tool)) {
+            let close = suggestion(tool, known());
+            return Err(ServerError::UnknownTool { server: name.to_owned(), tool: tool.clone(), close });
+        }
+        let meant = meant(&pins, &tools, accept);
+        if meant.is_empty() {
+            return Err(ServerError::NothingProposed(name.to_owned()));
+        }
+        let action = if accept { "upstream-accepted" } else { "upstream-rejected" };
+        let detail: Value =
+            meant.iter().map(|(tool, digest)| json!({"tool": tool, "digest": digest})).collect();
+        self.record(action, name, [("tools", detail)], operator).await?;
+        let decided = self.registry.decide_pins(name, meant, accept, &operator.user).await?;
+        self.live.pins_changed(name).await;
+        Ok(decided)
+    }
 }
 
 /// What is known of one tool, in the order in which it was seen.
@@ -57,7 +111,7 @@ fn by_tool(pins: &[Pin]) -> BTreeMap<&str, OfTool<'_>> {
 
 /// Everything open, by tool; of a tool that is withheld, what was rejected long ago, too: its server may be back at that.
 /// Takes its time with thousands of tools.
-pub(super) fn open(pins: &[Pin], withheld: &HashSet<String>) -> Vec<Proposal> {
+fn open(pins: &[Pin], withheld: &HashSet<String>) -> Vec<Proposal> {
     let mut proposals = Vec::new();
     for (name, tool) in by_tool(pins) {
         match tool.open() {
@@ -73,11 +127,7 @@ pub(super) fn open(pins: &[Pin], withheld: &HashSet<String>) -> Vec<Proposal> {
 
 /// The definitions that a decision means: of these tools, each of this digest if one is given, or all that waits when none
 /// is named. Only by its tool's name is accepted what was rejected, and only by its digest what has been settled since.
-pub(super) fn meant(
-    pins: &[Pin],
-    tools: &[(String, Option<String>)],
-    accept: bool,
-) -> Vec<(String, Option<String>)> {
+fn meant(pins: &[Pin], tools: &[(String, Option<String>)], accept: bool) -> Vec<(String, Option<String>)> {
     let named: HashSet<(&str, Option<&str>)> =
         tools.iter().map(|(tool, digest)| (tool.as_str(), digest.as_deref())).collect();
     let by_tool = by_tool(pins);

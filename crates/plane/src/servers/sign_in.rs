@@ -4,7 +4,7 @@ use super::{Server, ServerError, ServerSource, Servers};
 use aegis_core::{
     Caller, Secret,
     config::upstream::Grant,
-    upstream::{SignInBegun, SignInWish},
+    upstream::{SignInBegun, SignInWish, SignedIn},
 };
 
 impl Servers {
@@ -31,12 +31,14 @@ impl Servers {
     ) -> Result<Server, ServerError> {
         let server = self.show(name).await?.configured.server;
         self.record("upstream-sign-in", name, [], operator).await?;
-        let oauth = self.live.finish_sign_in(&server, back).await?;
+        let SignedIn { oauth, keep } = self.live.finish_sign_in(&server, back).await?;
         let layers = self.layers.lock().await;
         let found = layers.configured().into_iter().find(|one| one.server.name == name);
         // Getting them took a while; at another address they have no business.
         let found = found.filter(|one| one.server.url == server.url);
         let found = found.ok_or_else(|| ServerError::Moved(name.to_owned()))?;
+        // While the layers are held nobody removes the server, and leaves behind what nobody will look for.
+        keep.await?;
         let changed = Some(found)
             .filter(|one| one.source == ServerSource::Added && one.server.oauth.as_ref() != Some(&oauth));
         match changed {

@@ -36,12 +36,14 @@ impl Server {
         let offered = self.offered();
         let is_known = offered.sound.iter().any(|(sound, _)| sound.spec.name == tool);
         let has_said = !offered.sound.is_empty() || !offered.unsound.is_empty();
-        let absent = |reason: String, until: Until| {
-            Some(Absent { server: self.config.name.clone(), reason, until })
-        };
+        let absent =
+            |reason: String, until: Until| Some(Absent { server: self.config.name.clone(), reason, until });
         if is_known {
             let name = &self.config.name;
-            return absent(format!("the MCP server `{name}` has only just said what it offers"), Until::Started);
+            return absent(
+                format!("the MCP server `{name}` has only just said what it offers"),
+                Until::Started,
+            );
         }
         // One that has listed its tools, and this is none of them, has nothing more to say about it.
         if has_said || self.shared().is_ok() {

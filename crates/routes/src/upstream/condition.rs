@@ -1,6 +1,9 @@
 //! The condition that a server is in, and what is told of it.
 
-use std::sync::{Arc, MutexGuard, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use aegis_core::{
     Timestamp,
@@ -8,6 +11,7 @@ use aegis_core::{
     redact,
     upstream::{ServerState, ServerStatus, ServerTool, Standing},
 };
+use tokio::time::Instant;
 
 use super::{
     definition::{self, Sound},
@@ -15,8 +19,10 @@ use super::{
     server::{FAREWELL, Server},
 };
 
-/// So much of what a server said last is told with its state; its log has the rest.
+/// So much of what a server said is told with its state; its log has the rest.
 const LONGEST_WORDS: usize = 200;
+/// After so long somebody who looks is told that a server has not answered yet.
+const SLOW: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Condition {
@@ -27,25 +33,61 @@ pub(super) struct Condition {
     pub(super) last_healthy: Option<Timestamp>,
     /// Why it ended last, until it has run again.
     pub(super) ended: Option<Reason>,
+    /// When it was started last.
+    began: Instant,
     /// What it wrote last to its standard error, since it was started.
     words: Option<String>,
+    /// What it wrote first to its output that is no MCP, since it was started.
+    stray: Option<String>,
 }
 
 impl Condition {
     pub(super) fn new(state: ServerState) -> Self {
         let since = Timestamp::now();
-        Self { state, reason: None, since, starts: 0, last_healthy: None, ended: None, words: None }
+        Self {
+            state,
+            reason: None,
+            since,
+            starts: 0,
+            last_healthy: None,
+            ended: None,
+            began: Instant::now(),
+            words: None,
+            stray: None,
+        }
     }
 
-    /// Why it is in its state, for whoever looks after it. A program that has ended often said why.
-    fn whole(&self) -> Option<String> {
-        let reason = &self.reason.as_ref()?.whole;
-        Some(match &self.words {
-            Some(words) if self.state == ServerState::Stopped => {
-                format!("{reason}; the last it wrote: {words}")
+    /// Why it is in its state, for whoever looks after it.
+    fn whole(&self, patience: Duration) -> Option<String> {
+        let reason = self.reason.as_ref().map(|reason| reason.whole.as_str());
+        match self.state {
+            ServerState::Stopped => reason.map(|reason| format!("{reason}{}", self.said())),
+            ServerState::Starting if reason.is_none() => self.delay(patience),
+            _ => reason.map(str::to_owned),
+        }
+    }
+
+    /// What a program that has ended said: often that is why.
+    fn said(&self) -> String {
+        let stray = self.stray.as_ref().map(|stray| format!("; it wrote what is no MCP: {stray}"));
+        let words = self.words.as_ref().map(|words| format!("; the last it wrote: {words}"));
+        stray.unwrap_or_default() + &words.unwrap_or_default()
+    }
+
+    /// What keeps a server that is being started, as far as that is known.
+    fn delay(&self, patience: Duration) -> Option<String> {
+        let waited = self.began.elapsed();
+        let now = match &self.stray {
+            Some(stray) => Some(format!("it writes what is no MCP: {stray}")),
+            None if waited >= SLOW => {
+                let (waited, most) = (waited.as_secs(), patience.as_secs_f32());
+                Some(format!("it has not answered for {waited} s, of {most} s that it may take"))
             }
-            _ => reason.clone(),
-        })
+            None => None,
+        };
+        let before = self.ended.as_ref().map(|ended| format!("before that: {}", ended.whole));
+        let told: Vec<String> = now.into_iter().chain(before).collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 }
 
@@ -56,10 +98,34 @@ impl Server {
 
     /// Begins a new start: what was written before is of another.
     pub(super) fn begin(&self) {
+        {
+            let mut condition = self.condition();
+            let said = condition.said();
+            if let (ServerState::Stopped, Some(ended)) = (condition.state, &mut condition.ended) {
+                ended.whole.push_str(&said);
+            }
+            condition.starts += 1;
+            condition.began = Instant::now();
+            (condition.words, condition.stray) = (None, None);
+        }
         self.enter(ServerState::Starting, None);
-        let mut condition = self.condition();
-        condition.starts += 1;
-        condition.words = None;
+    }
+
+    /// Ends a start, or a life: for this reason, after which it is tried again as `next` says.
+    pub(super) fn failed(&self, reason: Reason, next: &str) {
+        self.condition().ended = Some(reason.clone());
+        self.enter(ServerState::Stopped, Some(reason.and(next)));
+    }
+
+    /// The beginning of what it wrote where MCP is spoken.
+    pub(super) fn strayed(&self, text: &str) {
+        let text = definition::shown(&definition::plain(text), LONGEST_WORDS);
+        let text = redact::message(text.trim()).into_owned();
+        if text.is_empty() || self.condition().stray.is_some() {
+            return;
+        }
+        self.logs.add(&format!("[it wrote to its output what is no MCP: {text}]"));
+        self.condition().stray = Some(text);
     }
 
     /// A line of its standard error.
@@ -80,19 +146,22 @@ impl Server {
         let colon = if noted.is_empty() { "" } else { ": " };
         self.logs.add(&format!("[{}{colon}{noted}]", state.as_str()));
         match state {
-            ServerState::Stopped => condition.ended.clone_from(&reason),
-            ServerState::Running | ServerState::Quarantined => condition.ended = None,
+            // Many print a line before they speak MCP.
+            ServerState::Running | ServerState::Quarantined => {
+                (condition.ended, condition.stray) = (None, None)
+            }
             _ => {}
         }
         (condition.state, condition.reason, condition.since) = (state, reason, Timestamp::now());
-        let told = condition.whole().unwrap_or_default();
+        let told = condition.whole(self.config.limits.start_timeout.0).unwrap_or_default();
         drop(condition);
         tracing::info!(server = %self.config.name, state = state.as_str(), reason = told, "an MCP server changed its state");
         self.turned.notify_waiters();
     }
 
-    /// Waits until it runs or has failed to start; not longer than that may take.
-    pub(super) async fn started(&self) {
+    /// Waits until it runs or has failed to start; not longer than that may take. `false` when it was taken out of service
+    /// instead, so that another may be in its place.
+    pub(super) async fn started(&self) -> bool {
         let settled = async {
             loop {
                 let mut turned = std::pin::pin!(self.turned.notified());
@@ -104,7 +173,11 @@ impl Server {
             }
         };
         let patience = FAREWELL + self.config.limits.start_timeout.0;
-        let _ = tokio::time::timeout(patience, settled).await;
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            _ = tokio::time::timeout(patience, settled) => true,
+        }
     }
 
     /// Why it can't be called, for whoever would.
@@ -131,7 +204,7 @@ impl Server {
         ServerStatus {
             name: self.config.name.clone(),
             state: condition.state,
-            reason: condition.whole(),
+            reason: condition.whole(self.config.limits.start_timeout.0),
             since: condition.since,
             transport: match self.config.reach() {
                 Some(Reach::Address { .. }) if client.as_ref().is_some_and(|client| client.is_older()) => {
@@ -150,6 +223,7 @@ impl Server {
             connections: usize::from(client.is_some()) + self.pool.len(),
             calls_in_work: self.in_work.load(Ordering::Relaxed),
             restarts: condition.starts.saturating_sub(1),
+            failed: condition.ended.is_some(),
             last_healthy: condition.last_healthy,
         }
     }
@@ -177,6 +251,11 @@ impl Server {
 
     pub(super) fn healthy(&self) {
         self.condition().last_healthy = Some(Timestamp::now());
+        self.stand();
+    }
+
+    /// It runs, with something to call or without.
+    fn stand(&self) {
         let offered = self.offered();
         let is_open = |(_, standing): &(_, Standing)| *standing == Standing::Accepted;
         if !offered.sound.is_empty() && !offered.sound.iter().any(is_open) {
@@ -199,7 +278,7 @@ impl Server {
     pub(super) fn healthy_if_running(&self) {
         let state = self.condition().state;
         if matches!(state, ServerState::Running | ServerState::Quarantined) {
-            self.healthy();
+            self.stand();
         }
     }
 }
@@ -225,7 +304,18 @@ mod tests {
         assert!(server.status().reason.unwrap().len() < 300);
         // The next one has not said anything yet.
         server.begin();
-        server.enter(ServerState::Stopped, Some("gone".into()));
+        server.failed("gone".into(), "");
         assert_eq!(server.status().reason.unwrap(), "gone");
+        // One that is tried again is told with why it ended, and with what it writes where MCP is spoken.
+        server.wrote("no key");
+        server.begin();
+        let told = || server.status().reason.unwrap();
+        assert_eq!(told(), "before that: gone; the last it wrote: no key");
+        server.strayed("\u{1b}hello");
+        server.strayed("again");
+        assert_eq!(told(), "it writes what is no MCP: hello; before that: gone; the last it wrote: no key");
+        server.failed("it ended".into(), "; and again in 1 s");
+        assert_eq!(told(), "it ended; and again in 1 s; it wrote what is no MCP: hello");
+        assert!(server.status().failed);
     }
 }

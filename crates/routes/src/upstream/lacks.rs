@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use aegis_core::{
@@ -108,6 +108,62 @@ pub fn absent(server: &McpServer, path: &OsStr, whose: &str) -> Option<Lack> {
     })
 }
 
+/// Words of a server's command that name something in `here` and something else, or nothing, where the program starts: each
+/// with its whole path. Blocks.
+pub fn misplaced(server: &McpServer, here: &Path) -> Vec<(String, PathBuf)> {
+    let Some(Reach::Program { executable, args }) = server.reach() else { return Vec::new() };
+    if server.sandbox.is_some() || server.working_directory.is_some() {
+        return Vec::new();
+    }
+    // A name alone is looked for on the PATH.
+    let program = Some(executable).filter(|name| name.contains('/'));
+    let is_relative =
+        |word: &&str| !word.is_empty() && !word.starts_with(['-', '/']) && !word.contains("://");
+    let words = program.into_iter().chain(args.iter().map(String::as_str)).filter(is_relative);
+    let there = |word: &str| {
+        let whole = here.join(word);
+        let is_meant =
+            whole.is_file() || (whole.is_dir() && (word.contains('/') || [".", ".."].contains(&word)));
+        // As a person would write it.
+        is_meant.then(|| {
+            (word.to_owned(), whole.components().filter(|part| *part != Component::CurDir).collect())
+        })
+    };
+    words.filter_map(there).collect()
+}
+
+/// Endings of programs that are run by another.
+const SCRIPTS: [&str; 11] = ["js", "mjs", "cjs", "ts", "mts", "py", "rb", "sh", "pl", "php", "jar"];
+
+/// Whether a word of a command can hardly be anything but a file that is meant relative to some directory.
+fn is_relative_script(word: &str) -> bool {
+    let is_script =
+        || Path::new(word).extension().is_some_and(|kind| SCRIPTS.iter().any(|known| kind == *known));
+    let is_plain = !word.starts_with(['-', '/', '@']) && !word.contains("://");
+    is_plain && (word.starts_with("./") || word.starts_with("../") || is_script())
+}
+
+impl Ways {
+    /// What to say of a program that did not come up and was told to run a file that is not where it starts.
+    pub(super) async fn lost_script(&self, server: &McpServer) -> Option<String> {
+        let Some(Reach::Program { args, .. }) = server.reach() else { return None };
+        if server.sandbox.is_some() {
+            return None;
+        }
+        let directory = match &server.working_directory {
+            Some(chosen) => PathBuf::from(chosen),
+            None => self.directory.join(&server.name),
+        };
+        for word in args.iter().filter(|word| is_relative_script(word)) {
+            if !tokio::fs::try_exists(directory.join(word)).await.unwrap_or(true) {
+                let place = directory.display();
+                return Some(format!("; `{word}` is not in {place}, where it starts: write its whole path"));
+            }
+        }
+        None
+    }
+}
+
 /// What to say of a reference that leads to no secret.
 pub fn unresolved(server: &McpServer, reference: &SecretRef, error: &SecretError) -> Lack {
     let name = &server.name;
@@ -166,6 +222,27 @@ mod tests {
         server.environment.insert("PATH".into(), "/nowhere".into());
         let lost = told(&server, place.path().as_os_str()).unwrap();
         assert!(lost.ends_with("on the PATH of its entry"), "{lost}");
+    }
+
+    #[test]
+    fn what_is_named_from_here_is_told_with_its_whole_path() {
+        let here = tempfile::tempdir().unwrap();
+        fs::write(here.path().join("server.js"), "").unwrap();
+        fs::create_dir(here.path().join("docs")).unwrap();
+        let mut server: McpServer =
+            serde_json::from_value(serde_json::json!({"name": "fix", "executable": "node",
+            "args": ["--inspect", "./server.js", "docs", "docs/", "-y", "@a/b", "/etc/passwd", "none.js"]}))
+            .unwrap();
+        let found = misplaced(&server, here.path());
+        let whole = |name: &str| here.path().join(name);
+        assert_eq!(found, [("./server.js".into(), whole("server.js")), ("docs/".into(), whole("docs"))]);
+        server.working_directory = Some("/srv".into());
+        assert_eq!(misplaced(&server, here.path()), []);
+        for (word, is) in
+            [("server.py", true), ("./run", true), ("@a/b.js", false), ("run", false), ("/a.js", false)]
+        {
+            assert_eq!(is_relative_script(word), is, "{word}");
+        }
     }
 
     #[test]

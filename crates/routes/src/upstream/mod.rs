@@ -19,6 +19,7 @@ mod notices;
 pub mod oauth;
 mod offers;
 mod operations;
+mod overheard;
 mod pool;
 mod published;
 mod reason;
@@ -48,11 +49,11 @@ use std::{
 
 use aegis_core::{
     Secret,
-    config::{EgressConfig, McpServer, ToolPattern, upstream::OauthConfig},
+    config::{EgressConfig, McpServer, ToolPattern},
     secret::{Principal, Redactor, SecretSource, SubjectTokens},
     upstream::{
         BoxFuture, Lacks, LogLine, Pins, ServerStatus, ServerTool, SharedResource, SignInBegun, SignInWish,
-        TestReport, UpstreamError, Upstreams,
+        SignedIn, TestReport, UpstreamError, Upstreams,
     },
 };
 use aegis_mcp_client::{Handler, Http, Listed};
@@ -62,7 +63,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use aegis_mcp_client::http::header_parameters;
 pub use direct::Direct;
-pub use lacks::{absent, unresolved};
+pub use lacks::{absent, misplaced, unresolved};
 pub use notices::Notice;
 pub use offers::{NoOffers, Offers, Owner, Sought};
 pub use remembered::remember;
@@ -74,6 +75,8 @@ use oauth::AccessTokens;
 use server::Server;
 use way::Ways;
 
+/// How often a server can be replaced before nobody waits for its start any more.
+const MOST_REPLACED: usize = 5;
 /// How long the node waits for servers to go.
 const FAREWELL: Duration = Duration::from_secs(6);
 
@@ -254,11 +257,15 @@ impl Upstreams for Servers {
 
     fn started<'a>(&'a self, server: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if let Some(found) = self.0.server(server) {
-                found.started().await;
-                // Whoever waited calls next.
-                self.publish();
+            // One that is replaced meanwhile is waited for as it is configured by then.
+            for _ in 0..MOST_REPLACED {
+                match self.0.server(server) {
+                    Some(found) if !found.started().await => {}
+                    _ => break,
+                }
             }
+            // Whoever waited calls next.
+            self.publish();
         })
     }
 
@@ -275,12 +282,13 @@ impl Upstreams for Servers {
                 prompts: 0,
                 millis: 0,
             };
-            let deaf: Arc<dyn Handler> = Arc::new(());
+            let overheard = Arc::new(overheard::Overheard::default());
+            let ears: Arc<dyn Handler> = overheard.clone();
             let looking = async {
                 let client = self
                     .0
                     .ways
-                    .open(server, Some(&self.0.own), &deaf)
+                    .open(server, Some(&self.0.own), &ears)
                     .await
                     .map_err(|error| error.to_string())?;
                 let listed = |what| {
@@ -319,7 +327,8 @@ impl Upstreams for Servers {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(self.0.redacted(&error)),
                 Err(_) => Some(format!("it was not ready within {} s", patience.as_secs_f32())),
-            };
+            }
+            .map(|error| error + &overheard.told(&self.0));
             report.works = report.error.is_none();
             report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             report
@@ -384,7 +393,7 @@ impl Upstreams for Servers {
         &'a self,
         server: &'a McpServer,
         back: &'a Secret,
-    ) -> BoxFuture<'a, Result<OauthConfig, UpstreamError>> {
+    ) -> BoxFuture<'a, Result<SignedIn<'a>, UpstreamError>> {
         Box::pin(self.0.ways.finish_sign_in(server, back))
     }
 

@@ -29,6 +29,11 @@ impl Reason {
         Self { whole: self.whole + more, told: self.told + more }
     }
 
+    /// More for whoever looks after the server.
+    pub(super) fn and_inside(self, more: &str) -> Self {
+        Self { whole: self.whole + more, ..self }
+    }
+
     pub(super) fn after(self, before: &str) -> Self {
         Self { whole: format!("{before}{}", self.whole), told: format!("{before}{}", self.told) }
     }

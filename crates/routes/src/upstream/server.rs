@@ -71,7 +71,7 @@ pub(super) struct Server {
     ceded: Mutex<BTreeMap<String, String>>,
     /// Told of every change of its state.
     pub(super) turned: Notify,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
     /// Cancelled when nobody looks after it any more.
     over: CancellationToken,
 }
@@ -223,7 +223,7 @@ impl Server {
             let circuit = failures >= self.config.restart.max_failures;
             let next = if circuit { "after repeated failures, the next try is" } else { "the next try is" };
             let next = format!("; {next} in {:.1} s", wait.as_secs_f32());
-            self.enter(ServerState::Stopped, Some(reason.and(&next)));
+            self.failed(reason, &next);
             if circuit {
                 failures = 0;
             }
@@ -260,16 +260,22 @@ impl Server {
         self.restart.store(false, Ordering::SeqCst);
         self.begin();
         let patience = self.config.limits.start_timeout.0;
+        let mut answered = false;
         let starting = async {
             let client = self.open(world, None).await.map_err(|error| self.unopened(&error))?;
+            answered = true;
             self.list(world, &client).await.map_err(|error| Reason::from(&error))?;
             Ok::<_, Reason>(client)
         };
         let client = match tokio::time::timeout(patience, starting).await {
             Ok(Ok(client)) => Arc::new(client),
-            Ok(Err(reason)) => return Ended::Failed(reason.redacted(world)),
+            Ok(Err(reason)) => {
+                let lost = world.ways.lost_script(&self.config).await.unwrap_or_default();
+                return Ended::Failed(reason.and_inside(&lost).redacted(world));
+            }
             Err(_) => {
-                let late = format!("it was not ready within {} s", patience.as_secs_f32());
+                let what = if answered { "list its tools" } else { "answer `initialize`" };
+                let late = format!("it did not {what} within {} s", patience.as_secs_f32());
                 return Ended::Failed(late.into());
             }
         };
@@ -372,6 +378,9 @@ impl Server {
                 let name = &self.config.name;
                 format!("{error}: `aegis upstream sign-in {name}`, or give it a credential").into()
             }
+            NoWay::Mcp(Error::Silent(patience)) => {
+                format!("it did not answer `initialize` within {} s", patience.as_secs_f32()).into()
+            }
             error => Reason::of(error),
         }
     }
@@ -413,6 +422,13 @@ impl Handler for Ears {
         // Of the others it is not the state that is told.
         if self.whose.as_ref().is_none_or(|whose| *whose == world.own) {
             server.wrote(&line);
+        }
+    }
+
+    fn stray(&self, text: &str) {
+        let (Some(server), Some(world)) = (self.server.upgrade(), self.world.upgrade()) else { return };
+        if self.whose.as_ref().is_none_or(|whose| *whose == world.own) {
+            server.strayed(&world.redacted(text));
         }
     }
 }

@@ -15,7 +15,7 @@ use aegis_core::{
         McpServer, SecretRef,
         upstream::{ClientAuthentication, Grant, Identity, OauthConfig, suggested_name},
     },
-    upstream::{SignInBegun, SignInWish, UpstreamError},
+    upstream::{SignInBegun, SignInWish, SignedIn, UpstreamError},
 };
 use aegis_mcp_client::{
     Http,
@@ -55,6 +55,14 @@ struct Pending {
     until: Instant,
 }
 
+/// What a sign-in brought.
+struct Got {
+    url: Url,
+    oauth: OauthConfig,
+    client_secret: Option<Secret>,
+    fresh: Fresh,
+}
+
 impl Ways {
     pub(super) async fn begin_sign_in(
         &self,
@@ -67,12 +75,16 @@ impl Ways {
     }
 
     /// `back` is the whole address that the browser came back to.
-    pub(super) async fn finish_sign_in(
-        &self,
-        server: &McpServer,
-        back: &Secret,
-    ) -> Result<OauthConfig, UpstreamError> {
-        self.finish(server, back).await.map_err(|reason| self.failed(&reason))
+    pub(super) async fn finish_sign_in<'a>(
+        &'a self,
+        server: &'a McpServer,
+        back: &'a Secret,
+    ) -> Result<SignedIn<'a>, UpstreamError> {
+        let finished = self.finish(server, back).await;
+        let tokens = finished.map_err(|reason| self.failed(&reason))?;
+        let oauth = tokens.oauth.clone();
+        let keep = async move { self.keep(server, &tokens).await.map_err(|reason| self.failed(&reason)) };
+        Ok(SignedIn { oauth, keep: Box::pin(keep) })
     }
 
     /// Words of the other side may be among these.
@@ -162,7 +174,7 @@ impl Ways {
         Ok(Known { client_id: id.to_owned(), secret, issuer: None })
     }
 
-    async fn finish(&self, server: &McpServer, back: &Secret) -> Told<OauthConfig> {
+    async fn finish(&self, server: &McpServer, back: &Secret) -> Told<Got> {
         let back = Url::parse(back.expose()).map_err(|_| "what came back is no address")?;
         let state = back.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
         // Tokens for one address must not end up at another that has its name by now.
@@ -172,15 +184,20 @@ impl Ways {
         let pending = pending.ok_or("no such sign-in was begun, or it took too long: begin anew")?;
         let guarded = Guarded { http: &*self.http, server: &pending.url };
         let fresh = Fresh::from(patient(pending.journey.end(&guarded, &back)).await?);
-        if let (Some(reference), Some(secret)) = (&pending.oauth.client_secret, &pending.client_secret) {
+        let Pending { url, oauth, client_secret, .. } = pending;
+        Ok(Got { url, oauth, client_secret, fresh })
+    }
+
+    async fn keep(&self, server: &McpServer, got: &Got) -> Told<()> {
+        if let (Some(reference), Some(secret)) = (&got.oauth.client_secret, &got.client_secret) {
             self.secrets.keep(reference, secret).await.map_err(|error| error.to_string())?;
         }
-        if let Some(place) = &pending.oauth.sign_in {
-            let kept = self.tokens.keep(place, &pending.url, &fresh).await;
+        if let Some(place) = &got.oauth.sign_in {
+            let kept = self.tokens.keep(place, &got.url, &got.fresh).await;
             kept.map_err(|error| error.to_string())?;
         }
         self.tokens.forget(&server.name);
-        Ok(pending.oauth)
+        Ok(())
     }
 }
 

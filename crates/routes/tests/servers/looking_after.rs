@@ -70,6 +70,28 @@ async fn repeated_failures_open_the_circuit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_start_is_answered_when_the_server_is_replaced() {
+    let silent = || {
+        let mut server = program("fix", "--at-start silent");
+        server.limits.start_timeout = Span::seconds(600);
+        server
+    };
+    let stage = Stage::with(vec![silent()]).await;
+    stage.servers.restart("fix").await.unwrap();
+    let replaced = async {
+        stage.until(|| stage.status("fix").reason.is_some()).await;
+        stage.servers.replace(vec![program("fix", "")]).await;
+    };
+    let waited = async { tokio::join!(stage.servers.started("fix"), replaced) };
+    tokio::time::timeout(std::time::Duration::from_secs(60), waited).await.unwrap();
+    assert!(stage.catalog.resolve("fix.echo").is_some(), "{:?}", stage.status("fix"));
+    // One that is removed is not waited for.
+    stage.servers.replace(vec![silent()]).await;
+    let waited = async { tokio::join!(stage.servers.started("fix"), stage.servers.replace(Vec::new())) };
+    tokio::time::timeout(std::time::Duration::from_secs(60), waited).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn changed_definitions_are_withheld() {
     let words = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(words.path(), "before").unwrap();

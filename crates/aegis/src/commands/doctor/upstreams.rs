@@ -150,6 +150,18 @@ async fn missing(client: &Client, name: &str) -> Vec<Finding> {
     lacks.map(told).collect()
 }
 
+/// Where to look at a server that does not come up. One that never did may be no MCP server at all.
+fn look_at(name: &str, status: &Value) -> String {
+    let doubt = match (status["last_healthy"].is_null(), status["transport"] == "stdio") {
+        (false, _) => "",
+        (true, true) => {
+            "; a server that is a program speaks MCP on its standard input and output, and nothing else there"
+        }
+        (true, false) => "; look whether its address is that of an MCP server, path and all",
+    };
+    format!("aegis upstream logs {name}{doubt}")
+}
+
 async fn states(data: &Path, running: &NodeFile) -> Seen {
     let mut seen = Seen::default();
     let Ok(client) = locate::client(data, running, &Acting::default()) else { return seen };
@@ -163,14 +175,19 @@ async fn states(data: &Path, running: &NodeFile) -> Seen {
             seen.more.push(Finding::warning(SERVERS, format!("`{name}` is not used: {hidden}"), mend));
             continue;
         }
-        if matches!(state.as_str(), "stopped" | "degraded") {
+        // One that is tried again and again is starting most of the time.
+        let keeps_failing = state == "starting" && status["failed"] == true;
+        if matches!(state.as_str(), "stopped" | "degraded") || keeps_failing {
             // What a server lacks is why it does not run: told once, with what to do.
             let mut told = missing(&client, &name).await;
             if told.is_empty() {
-                let mend = format!("aegis upstream logs {name}");
+                let mend = look_at(&name, status);
                 told.push(Finding::bad(SERVERS, format!("`{name}` is {state}: {reason}"), mend));
             }
             seen.ended.insert(name.clone(), told);
+        } else if state == "starting" && !reason.is_empty() {
+            let found = format!("`{name}` is starting: {reason}");
+            seen.ended.insert(name.clone(), vec![Finding::warning(SERVERS, found, look_at(&name, status))]);
         } else if !status.is_null() {
             seen.up.insert(name.clone());
         }

@@ -14,7 +14,7 @@ use aegis_core::{
 use anyhow::bail;
 use serde_json::json;
 
-use super::{ask, grant, settled, step};
+use super::{ask, grant, misplaced, settled, step};
 use crate::{
     backend::Backend,
     cli::{Add, Global},
@@ -55,13 +55,28 @@ async fn add(
         settled::remarks(&server.name, found);
     });
     if ended == Ending::Done {
+        for remark in misplaced::remarks(server).await {
+            settled::warn(global, &server.name, &remark, &mut told);
+        }
         if let Some(context) = context {
             let answer = grant::give(node, context, servers).await?;
             (ended, told["granted"]) = step(global, answer, |found| grant::tell(context, servers, found));
             grant::warn(global, remark.as_deref(), &mut told);
         }
+        if context.is_none() && !global.json {
+            grant::tell_how(node, server).await?;
+        }
         let found = settled::settle(global, node, &[&server.name]).await?;
         settled::note(&mut told, &found);
+        if settled::is_broken(&told) {
+            ended = Ending::Failed;
+            if !global.json {
+                let name = &server.name;
+                eprintln!(
+                    "{name} stays added, and is tried again: mend what is wrong, or `aegis upstream remove {name}`"
+                );
+            }
+        }
     }
     if global.json {
         json_line(&told);

@@ -3,9 +3,10 @@
 use aegis_core::{
     Violation, ViolationKind,
     config::{
-        McpServer, SecurityContext,
+        McpServer, SecurityContext, ToolPattern,
         security_context::{self, OPERATOR_CONTEXT},
     },
+    quantity::enumerated,
 };
 use serde_json::{Map, Value, json};
 
@@ -97,6 +98,35 @@ pub(super) fn tell(context: &str, servers: &[McpServer], found: &Value) {
     let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     let already = if found["changed"] == false { " already" } else { "" };
     say!("the context {context} may use{already} the tools, resources and prompts of {}", names.join(", "));
+}
+
+/// Says how agents may use a server that was added, unless some context lets them already.
+pub(super) async fn tell_how(node: &Backend, server: &McpServer) -> anyhow::Result<()> {
+    let Answer::Ok(found) = node.get("/v1/contexts").await? else { return Ok(()) };
+    let all = found["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let opens = |context: &&Value| {
+        let known = serde_json::from_value::<SecurityContext>(context["context"].clone());
+        let patterns = known.map(|known| known.capabilities).unwrap_or_default();
+        let open = |claim: &ToolPattern| patterns.iter().any(|one| one.tool_pattern.meets(claim));
+        context["name"] != OPERATOR_CONTEXT && server.claims().iter().any(open)
+    };
+    let named: Vec<&str> = all.iter().filter(opens).filter_map(|one| one["name"].as_str()).collect();
+    if !named.is_empty() {
+        say!("agents of {} may call tools of it already", enumerated(&named));
+        return Ok(());
+    }
+    eprintln!(
+        "no context lets agents use it yet. To change that, these lines go under `capabilities` of theirs:"
+    );
+    for capability in
+        granted(None, "", std::slice::from_ref(server))["capabilities"].as_array().into_iter().flatten()
+    {
+        eprintln!("  - {capability}");
+    }
+    eprintln!(
+        "  next: aegis context show CONTEXT > context.yaml, add them, aegis context apply context.yaml"
+    );
+    Ok(())
 }
 
 /// Reads a context and puts what `edit` makes of it in its place, unless somebody else did so in between: then from the

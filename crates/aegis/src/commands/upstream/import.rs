@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     address, ask,
     client_file::{self, ClientFileError, Imported},
-    grant, settled, step,
+    grant, misplaced, settled, step,
 };
 use crate::{
     backend::Backend,
@@ -37,6 +37,10 @@ pub(super) async fn run(global: &Global, wanted: &Import) -> anyhow::Result<Endi
         }
         Err(error) => bail!("{name} can't be taken over: {error}"),
     };
+    for server in &imported.servers {
+        let misplaced = misplaced::remarks(server).await;
+        imported.remarks.extend(misplaced.into_iter().map(|told| format!("{}: {told}", server.name)));
+    }
     if !wanted.write {
         // What the node would say, as far as it can be seen from here.
         let path = std::env::var_os("PATH").unwrap_or_default();

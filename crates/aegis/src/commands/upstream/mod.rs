@@ -3,6 +3,7 @@ mod client_file;
 mod filled_in;
 mod grant;
 mod import;
+mod misplaced;
 mod settled;
 mod sign_in;
 pub(super) mod withheld;
@@ -57,11 +58,13 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
         }
         Upstream::Accept { name, tools, digest } => {
             let (path, body) = (address(name, "/accept"), decision(tools, digest.as_deref()));
-            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided))).await
+            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided)))
+                .await
         }
         Upstream::Reject { name, tools, digest } => {
             let (path, body) = (address(name, "/reject"), decision(tools, digest.as_deref()));
-            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided))).await
+            ask(global, async |node| Ok(finish(global, node.patient_post(&path, &body).await?, decided)))
+                .await
         }
     }
 }

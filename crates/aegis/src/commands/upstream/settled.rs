@@ -14,8 +14,9 @@ use crate::{
     output::{harmless, say, text},
 };
 
-/// How long a command waits for all the servers that it put there.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a command waits for all the servers that it put there: until one that never answers is given up, unless its
+/// entry says otherwise.
+const PATIENCE: Duration = Duration::from_secs(35);
 /// What comes sooner is not announced.
 const QUIET: Duration = Duration::from_millis(700);
 
@@ -68,7 +69,7 @@ pub(super) fn tell(server: &Value) {
             }
         }
         Some("starting") => {
-            say!("{name} is still starting; `aegis upstream list` shows when it runs");
+            say!("{name} is still starting{}; `aegis upstream list` shows when it runs", because(server));
         }
         Some("stopped") => {
             say!("{name} is stopped{}", because(server));
@@ -89,10 +90,23 @@ pub(super) fn remarks(name: &str, found: &Value) {
     }
 }
 
+/// Tells of something that may keep a server from working.
+pub(super) fn warn(global: &Global, name: &str, remark: &str, told: &mut Value) {
+    if !global.json {
+        eprintln!("warning: {}: {}", harmless(name), harmless(remark));
+    } else if let Some(all) = told["remarks"].as_array_mut() {
+        all.push(remark.into());
+    } else {
+        told["remarks"] = json!([remark]);
+    }
+}
+
 /// Whether a server that should run can't: it did not come up or, where nothing runs, something of it is missing.
 pub(super) fn is_broken(told: &Value) -> bool {
     let lacks = || told["missing"].as_array().is_some_and(|missing| !missing.is_empty());
     match told["status"]["state"].as_str() {
+        // One that failed and is tried again has not come up either.
+        Some("starting") => told["status"]["failed"] == true,
         Some(state) => state == "stopped",
         None => told["enabled"] != false && lacks(),
     }

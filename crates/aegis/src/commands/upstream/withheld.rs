@@ -66,7 +66,9 @@ pub(in crate::commands) fn of(server: &Value) -> Vec<Withheld> {
             ),
             Why::Rejected => (
                 format!("had {tools} rejected{names}"),
-                format!("aegis upstream diff {name}; aegis upstream accept {name} TOOL accepts one after all"),
+                format!(
+                    "aegis upstream diff {name}; aegis upstream accept {name} TOOL accepts one after all"
+                ),
             ),
             Why::Unusable => (
                 format!("offers {tools} of which nothing can be made{names}"),
