@@ -187,7 +187,7 @@ fn an_added_server_is_switched_off_and_on() {
     assert_eq!(show(&node, "mine")["status"]["pid"], pid);
     let told = one_value(&node, &["upstream", "disable", "mine", "--json"]);
     assert_eq!((&told["change"], &told["enabled"]), (&json!("updated"), &json!(false)), "{told}");
-    wait_until(|| node.call("mine.length", json!({})).violation() == "ToolNotFound");
+    assert_eq!(node.call("mine.length", json!({})).violation(), "UpstreamUnavailable");
     // What was accepted stays accepted, also over a restart.
     let (_, dir) = node.stop();
     let node = TestNode::on(dir);

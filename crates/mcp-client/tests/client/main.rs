@@ -45,6 +45,7 @@ pub(crate) fn identity() -> Identity {
 pub(crate) struct Heard {
     pub(crate) notices: Mutex<Vec<String>>,
     pub(crate) complaints: Mutex<Vec<String>>,
+    pub(crate) strays: Mutex<Vec<String>>,
 }
 
 impl Handler for Heard {
@@ -67,6 +68,10 @@ impl Handler for Heard {
 
     fn stderr(&self, line: &str) {
         self.complaints.lock().unwrap().push(line.to_owned());
+    }
+
+    fn stray(&self, text: &str) {
+        self.strays.lock().unwrap().push(text.to_owned());
     }
 }
 

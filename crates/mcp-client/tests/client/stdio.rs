@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use aegis_mcp_client::{
-    Client, Error, Handler, Limits, Listed, Preference, Progress, ProgressUpdate, Request, Version,
+    Client, Command, Error, Handler, Limits, Listed, Preference, Progress, ProgressUpdate, Request, Version,
 };
 use serde_json::json;
 
@@ -30,6 +30,24 @@ async fn a_server_that_dies_of_the_newest_question_is_greeted_again() {
     strict.preference = Preference::Stateless;
     let refused = Client::spawn(&strict, &identity(), &Limits::default(), &deaf()).await.unwrap_err();
     assert!(matches!(refused, Error::Rpc(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn what_speaks_no_mcp_is_found_out() {
+    let program = |program: &str, args: &[&str]| {
+        let args = args.iter().map(|&word| word.to_owned()).collect();
+        Command { program: program.to_owned(), args, ..command("") }
+    };
+    let echo =
+        Client::spawn(&program("cat", &[]), &identity(), &Limits::default(), &deaf()).await.unwrap_err();
+    assert!(matches!(&echo, Error::Protocol(what) if what.contains("sends back")), "{echo}");
+    let heard = Arc::new(Heard::default());
+    let ears: Arc<dyn Handler> = heard.clone();
+    let chatty = program("printf", &[&format!("hello \\033there\\n{}\\n", "x".repeat(4000))]);
+    let ended = Client::spawn(&chatty, &identity(), &Limits::default(), &ears).await.unwrap_err();
+    assert!(matches!(ended, Error::Closed(_)), "{ended}");
+    let strays = heard.strays.lock().unwrap();
+    assert_eq!((strays[0].as_str(), strays[1].len()), ("hello there", 512));
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ impl Server {
         match state {
             // Many print a line before they speak MCP.
             ServerState::Running | ServerState::Quarantined => {
-                (condition.ended, condition.stray) = (None, None)
+                (condition.ended, condition.stray) = (None, None);
             }
             _ => {}
         }

@@ -63,9 +63,6 @@ async fn add(
             (ended, told["granted"]) = step(global, answer, |found| grant::tell(context, servers, found));
             grant::warn(global, remark.as_deref(), &mut told);
         }
-        if context.is_none() && !global.json {
-            grant::tell_how(node, server).await?;
-        }
         let found = settled::settle(global, node, &[&server.name]).await?;
         settled::note(&mut told, &found);
         if settled::is_broken(&told) {
@@ -76,6 +73,8 @@ async fn add(
                     "{name} stays added, and is tried again: mend what is wrong, or `aegis upstream remove {name}`"
                 );
             }
+        } else if context.is_none() && !global.json {
+            grant::tell_how(node, server).await?;
         }
     }
     if global.json {
