@@ -56,7 +56,10 @@ fn unusable_definitions_are_withheld_and_the_rest_works() {
         let ended = node.cli(arguments);
         let told = common::text(&ended.stdout) + &common::text(&ended.stderr);
         assert!(told.contains("of which nothing can be made: "), "{arguments:?}: {told}");
-        assert!(told.contains("circular") && told.contains("aegis upstream show fix"), "{arguments:?}: {told}");
+        assert!(
+            told.contains("circular") && told.contains("aegis upstream show fix"),
+            "{arguments:?}: {told}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/v1/upstreams`: operators look after the MCP servers behind the node.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use aegis_core::{
     Secret, Violation, ViolationKind,
@@ -161,7 +161,9 @@ fn row(doors: &Doors, server: &Server) -> Value {
     let is_withheld = |tool: &ServerTool| tool.withheld.is_some() && !tool.left_out;
     let withheld: Vec<ServerTool> = match configured.hidden {
         Some(_) => Vec::new(),
-        None => doors.servers.tools(&config.name).into_iter().filter(is_withheld).take(MOST_WITHHELD).collect(),
+        None => {
+            doors.servers.tools(&config.name).into_iter().filter(is_withheld).take(MOST_WITHHELD).collect()
+        }
     };
     json!({
         "name": config.name,
@@ -359,10 +361,13 @@ async fn decide(
     let _ = tokio::time::timeout(LONGEST_READING, doors.plane.policies_read()).await;
     let server = doors.servers.show(name).await?;
     let offered = doors.servers.tools(name);
+    // Of several that share a name the first one counts.
+    let offered: HashMap<&str, &ServerTool> =
+        offered.iter().rev().map(|tool| (tool.tool.as_str(), tool)).collect();
     let told: Vec<Value> = decided
         .iter()
         .map(|pin| {
-            let offered = offered.iter().find(|tool| tool.tool == pin.definition.tool);
+            let offered = offered.get(pin.definition.tool.as_str()).copied();
             let (digest, waits) = (&pin.definition.digest, waits(doors, &server, pin.state, offered));
             json!({"tool": pin.definition.tool, "digest": digest, "state": pin.state, "waits": waits})
         })
