@@ -332,8 +332,9 @@ fn web_site() -> String {
 fn what_speaks_no_mcp_is_told_with_what_it_does_instead() {
     let node = TestNode::start();
     let file = node.dir.path().join("silent.yaml");
-    std::fs::write(&file, "{name: silent, executable: sleep, args: ['1000'], limits: {start_timeout: 1s}}")
-        .unwrap();
+    // It reads, so that it ends with the node, and never answers.
+    let silent = "{name: silent, executable: sh, args: [-c, 'cat > /dev/null'], limits: {start_timeout: 1s}}";
+    std::fs::write(&file, silent).unwrap();
     let (site, file) = (web_site(), file.display().to_string());
     let password = "w=word; echo hello there, pass$w=hunter2hunter2";
     for (name, words, reason) in [
