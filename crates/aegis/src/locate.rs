@@ -48,7 +48,16 @@ pub fn config_file(global: &Global) -> anyhow::Result<Option<PathBuf>> {
         PathBuf::from("/etc/aegis/config.yaml"),
         PathBuf::from("/etc/aegis/node-config.yaml"),
     ];
-    Ok(candidates.into_iter().find(|file| file.is_file()))
+    // One that is there and is no file was meant to count; without it a node would do what it forbids.
+    let Some(file) = candidates.into_iter().find(|file| file.exists()) else { return Ok(None) };
+    if !file.is_file() {
+        let message =
+            format!("{} is no regular file, so the configuration can't be read from it", file.display());
+        return Err(
+            Obstacle::new(message, "put the configuration itself there, or take the name away").into()
+        );
+    }
+    Ok(Some(file))
 }
 
 /// Reads a configuration, or says everything that is wrong with it.

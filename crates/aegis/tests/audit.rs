@@ -178,3 +178,41 @@ fn a_label_and_every_verdict_are_in_the_record() {
     assert_eq!(intent["entry"]["call"], of("fs.write")["entry"]["call"]);
     assert!(intent["seq"].as_u64() < of("fs.write")["seq"].as_u64(), "the intent is first");
 }
+
+/// Whoever deletes the log does not get a clean one in its place.
+#[test]
+fn a_log_that_is_gone_stops_the_start_until_the_keys_are_moved_away() {
+    let node = TestNode::start();
+    node.call("fs.list", json!({"path": "/workspace"}));
+    let (_, dir) = node.stop();
+    let home = data(dir.path());
+    std::fs::remove_file(home.join("audit.db")).unwrap();
+    let refused = TestNode::try_on(dir.clone()).err().unwrap();
+    assert!(refused.contains("audit.db is missing or empty"), "{refused}");
+    assert!(refused.contains("move audit.key and audit.pub away"), "{refused}");
+    assert!(!home.join("audit.db").exists());
+    let found = text(&cli(&home, &["doctor"]).stdout);
+    assert!(found.contains("audit.db is missing or empty, and its key is there"), "{found}");
+    for name in ["audit.key", "audit.pub"] {
+        std::fs::rename(home.join(name), dir.path().join(name)).unwrap();
+    }
+    let node = TestNode::on(dir);
+    assert!(node.log().contains("the audit log begins anew"), "{}", node.log());
+    let first = node.records().remove(0);
+    assert_eq!(
+        (&first["seq"], &first["entry"]["action"]),
+        (&json!(1), &json!("audit-begun-anew")),
+        "{first}"
+    );
+}
+
+#[test]
+fn a_configuration_that_is_no_file_is_not_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(data(dir.path())).unwrap();
+    let config = data(dir.path()).join("config.yaml");
+    assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
+    let output = cli(&data(dir.path()), &["doctor"]);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("config.yaml is no regular file"), "{shown}");
+}

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use aegis_core::{
-    Violation,
+    Timestamp, Violation,
     record::{Entry, NodeRecord},
 };
+use serde_json::Map;
 
 use crate::{
     pipeline::{Plane, unrecordable},
@@ -13,8 +14,21 @@ use crate::{
 };
 
 impl Plane {
-    /// Settles what a killed node left open: every intent without an outcome gets its record.
+    /// Settles what a killed node left open: every intent without an outcome gets its record. A log that begins where
+    /// an earlier node has been at work says so before anything else.
     pub async fn settle_interrupted(&self) -> Result<usize, Violation> {
+        if self.audit().begins_anew() {
+            let log = self.audit().path().display();
+            tracing::warn!(%log, "the audit log begins anew, and an earlier node has been at work here");
+            let key = self.audit().public_key().id().to_string();
+            self.note(NodeRecord {
+                time: Timestamp::now(),
+                action: "audit-begun-anew".into(),
+                caller: None,
+                detail: Map::from_iter([("key".to_owned(), key.into())]),
+            })
+            .await?;
+        }
         let open = self.audit().unfinished_intents();
         for intent in open {
             tracing::warn!(call = %intent.call, tool = %intent.tool, "a call was interrupted; its effect is not known");

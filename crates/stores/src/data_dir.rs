@@ -1,15 +1,17 @@
 //! The node's data directory: one owner at a time, one format number, small files that are never half written.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, FileType, OpenOptions, Permissions},
     io::{self, Read, Seek, Write},
     ops::Deref,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustix::fs::FlockOperation;
+
+use crate::new_database;
 
 /// The layout this build reads and writes.
 pub const FORMAT: u32 = 1;
@@ -51,6 +53,11 @@ pub enum DataDirError {
          aegis as the owner, or hand the directory over with chown"
     )]
     ForeignOwner { path: PathBuf, owner: u32, own: u32 },
+    #[error(
+        "{path} is {found}, and a node keeps a file there: take it away, and restore the file from a backup if there \
+         was one; nothing was changed"
+    )]
+    NotAFile { path: PathBuf, found: &'static str },
     #[error("can't {action} {path}: {source}")]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -123,6 +130,35 @@ impl DataPaths {
         self.root.join("volumes")
     }
 
+    /// Opening a pipe waits for its other end, for ever if there is none, so no name is opened before it was looked at.
+    fn refuse_what_is_no_file(&self) -> Result<(), DataDirError> {
+        let databases = [self.audit_database(), self.registry_database()];
+        let beside = databases.iter().flat_map(|path| new_database::with_companions(path));
+        let plain = [
+            self.version_file(),
+            self.lock_file(),
+            self.audit_key(),
+            self.audit_public_key(),
+            self.seal_keys(),
+            self.secret_keys(),
+            self.seal_replay(0),
+            self.seal_replay(1),
+            self.nfs_key(),
+            self.operator_token(),
+            self.node_file(),
+        ];
+        for path in plain.into_iter().chain(beside) {
+            match fs::metadata(&path) {
+                Ok(metadata) if !metadata.is_file() => {
+                    return Err(DataDirError::NotAFile { path, found: kind(metadata.file_type()) });
+                }
+                // What is not there, or can't be looked at, is told by whoever needs it.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a node, or a command that acts as one, holds the directory at this moment.
     pub fn in_use(&self) -> bool {
         let held = |file: File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_err();
@@ -167,6 +203,7 @@ impl DataPaths {
 #[derive(Debug, Clone)]
 pub struct DataDir {
     paths: DataPaths,
+    earlier_registry: bool,
     _lock: Arc<File>,
 }
 
@@ -186,10 +223,12 @@ impl DataDir {
         let path = fs::canonicalize(path).map_err(DataDirError::io("resolve", path))?;
         refuse_what_others_may_write(&path)?;
         let paths = DataPaths { root: path };
+        paths.refuse_what_is_no_file()?;
         // Before the lock file is made: a newer directory stays exactly as it is.
         paths.version()?;
         let lock = Arc::new(lock(&paths)?);
-        let directory = Self { paths, _lock: lock };
+        let earlier_registry = paths.registry_database().exists();
+        let directory = Self { paths, earlier_registry, _lock: lock };
         // Again, now that nobody else can be writing it.
         if directory.version()?.is_none() {
             directory.write_file(&directory.version_file(), format!("{FORMAT}\n").as_bytes(), 0o600)?;
@@ -212,10 +251,16 @@ impl DataDir {
             return Err(DataDirError::NotADirectory { path: root });
         }
         let paths = DataPaths { root };
+        paths.refuse_what_is_no_file()?;
         if paths.version()?.is_none() {
             return Err(DataDirError::Missing { path: path.to_owned() });
         }
         Ok(paths)
+    }
+
+    /// Whether an earlier process made the registry, and so may have kept a log too.
+    pub(crate) fn has_earlier_registry(&self) -> bool {
+        self.earlier_registry
     }
 
     /// Replaces a small file of this directory as a whole: after a crash it holds the old content or the new.
@@ -231,11 +276,13 @@ impl DataDir {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // One fixed name per file: the lock rules out a second writer, and a crash leaves nothing that piles up.
         let temporary = self.root.join(format!(".{name}.new"));
-        let write = || -> io::Result<()> {
-            match fs::remove_file(&temporary) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(DataDirError::io("remove", &temporary)(error));
             }
+            _ => {}
+        }
+        let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
             file.set_permissions(Permissions::from_mode(mode))?;
             file.write_all(content)?;
@@ -243,6 +290,18 @@ impl DataDir {
             fs::rename(&temporary, path)
         };
         write().map_err(DataDirError::io("write", path))
+    }
+}
+
+fn kind(found: FileType) -> &'static str {
+    if found.is_dir() {
+        "a directory"
+    } else if found.is_fifo() {
+        "a named pipe"
+    } else if found.is_socket() {
+        "a socket"
+    } else {
+        "a device"
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn ensure(
     fill: impl FnOnce(&mut Connection) -> rusqlite::Result<()>,
 ) -> Result<(), NewDatabaseError> {
     let failed = |source| DataDirError::Io { action: "create", path: path.to_owned(), source };
+    let blocked = |(path, source): (PathBuf, io::Error)| DataDirError::Io { action: "remove", path, source };
     // An empty one is what a crash left of an attempt to make it in place. Where a link leads, somebody else put the file,
     // or is to put it.
     match fs::symlink_metadata(path) {
@@ -43,6 +44,7 @@ pub(crate) fn ensure(
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.new"));
+    remove(&temporary).map_err(blocked)?;
     reserve(&temporary).map_err(failed)?;
     let mut connection = Connection::open_with_flags(
         &temporary,
@@ -53,30 +55,33 @@ pub(crate) fn ensure(
     fill(&mut connection)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.close().map_err(|(_, error)| error)?;
-    put(&temporary, path).map_err(failed)?;
+    File::open(&temporary).and_then(|file| file.sync_all()).map_err(failed)?;
+    remove(path).map_err(blocked)?;
+    fs::rename(&temporary, path).map_err(failed)?;
     Ok(())
 }
 
 /// An empty file of the owner's own, so that what SQLite then writes to it is private.
 fn reserve(path: &Path) -> io::Result<()> {
-    remove(path)?;
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
-fn put(temporary: &Path, path: &Path) -> io::Result<()> {
-    File::open(temporary)?.sync_all()?;
-    remove(path)?;
-    fs::rename(temporary, path)
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    for suffix in COMPANIONS {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        match fs::remove_file(PathBuf::from(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+/// On failure, with the name that can't be removed.
+fn remove(path: &Path) -> Result<(), (PathBuf, io::Error)> {
+    for name in with_companions(path) {
+        match fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((name, error)),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The file, and the names of what SQLite keeps beside it.
+pub(crate) fn with_companions(path: &Path) -> impl Iterator<Item = PathBuf> {
+    COMPANIONS.into_iter().map(|suffix| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    })
 }

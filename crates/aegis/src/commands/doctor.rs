@@ -95,13 +95,18 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Ending> {
                 State::Warning => "WARN",
                 State::Bad => "BAD ",
             };
-            say!("{mark}  {:<14} {}", finding.check, finding.found);
+            say!("{mark}  {:<14} {}", finding.check, in_column(&finding.found));
             if let Some(mend) = &finding.mend {
-                say!("      {:<14} mend: {mend}", "");
+                say!("      {:<14} mend: {}", "", in_column(mend));
             }
         }
     }
     Ok(if bad { Ending::Failed } else { Ending::Done })
+}
+
+/// A text of several lines, all of which stand in the last column.
+fn in_column(text: &str) -> String {
+    text.trim_end().replace('\n', &format!("\n{:21}", ""))
 }
 
 /// The file of the running node, unless another one was asked about.
@@ -153,6 +158,16 @@ fn data_directory(data: &Path) -> Finding {
         return Finding::bad(CHECK, format!("{shown} can't be written"), "run as its owner, or chown it");
     }
     match DataDir::read_only(data) {
+        Ok(paths)
+            if (paths.audit_key().exists() || paths.audit_public_key().exists())
+                && fs::metadata(paths.audit_database()).map_or(true, |log| log.len() == 0) =>
+        {
+            Finding::bad(
+                CHECK,
+                format!("{} is missing or empty, and its key is there", paths.audit_database().display()),
+                "put it back from a backup, or move audit.key and audit.pub away to begin a new log",
+            )
+        }
         Ok(_) => Finding::good(CHECK, shown.to_string()),
         Err(aegis_stores::data_dir::DataDirError::Missing { .. }) => {
             Finding::good(CHECK, format!("{shown} is empty; `aegis up` fills it"))

@@ -31,6 +31,8 @@ pub(super) enum OpenError {
     NotALog,
     #[error("written in format {0}")]
     Newer(i64),
+    #[error("empty")]
+    Empty,
 }
 
 /// Makes the log, unless there is one.
@@ -38,8 +40,8 @@ pub(super) fn ensure(path: &Path) -> Result<(), NewDatabaseError> {
     new_database::ensure(path, create)
 }
 
-/// Opens the log for its one writer.
-pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
+/// Opens the log for its one writer. One without tables is filled if a new log may begin here.
+pub(super) fn open_writer(path: &Path, may_begin: bool) -> Result<Connection, OpenError> {
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -47,6 +49,9 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     connection.busy_timeout(BUSY)?;
     // Before the first pragma that writes: a newer file stays as it is.
     let fresh = !check_format(&connection)?;
+    if fresh && !may_begin {
+        return Err(OpenError::Empty);
+    }
     // Readers of other processes go on while the writer commits. NORMAL: a commit is in order, and on disk once the
     // syncer has synced the write-ahead log; SQLite itself syncs before it reuses that log.
     connection.pragma_update(None, "journal_mode", "wal")?;

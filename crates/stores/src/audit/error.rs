@@ -17,13 +17,19 @@ pub enum AuditError {
     #[error("{path} is not an audit log of aegis: name another data directory, or move the file away")]
     NotALog { path: PathBuf },
     #[error(
+        "the audit log {path} is missing or empty, and {key} says that there was one: put the log back from a backup. To \
+         begin a new one, move audit.key and audit.pub away, and keep audit.pub: it verifies what was exported of the \
+         old log. The new log says that it was begun anew; nothing was changed"
+    )]
+    Lost { path: PathBuf, key: PathBuf },
+    #[error(
         "{path} was written in format {found}, and this aegis reads up to {known}: use the newer aegis that wrote it; \
          nothing was changed"
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error(
         "the audit log {path} is damaged: {fault}. Run `aegis audit verify` for the whole report; keep the file as \
-         evidence and move it away to begin a new log"
+         evidence, and move it away together with audit.key and audit.pub to begin a new log"
     )]
     Damaged { path: PathBuf, fault: Fault },
     #[error("an audit entry of {bytes} bytes is over the limit of {MAX_BODY}; nothing was recorded")]

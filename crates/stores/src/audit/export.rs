@@ -57,7 +57,7 @@ pub struct Exported {
 pub fn export(database: &Path, to: &mut impl Write) -> Result<Exported, ExportError> {
     let connection = open_reader(database).map_err(|error| match error {
         OpenError::Sqlite(source) => ExportError::Database { path: database.to_owned(), source },
-        OpenError::NotALog => ExportError::NotALog { path: database.to_owned() },
+        OpenError::NotALog | OpenError::Empty => ExportError::NotALog { path: database.to_owned() },
         OpenError::Newer(found) => ExportError::Newer { path: database.to_owned(), found },
     })?;
     let exported = write(&connection, to).map_err(|stop| match stop {

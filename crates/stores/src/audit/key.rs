@@ -20,8 +20,8 @@ pub enum KeyError {
     #[error("{path} holds no Ed25519 key in PEM form: restore it from a backup")]
     Malformed { path: PathBuf },
     #[error(
-        "{path} is missing, and the audit log was signed with it: restore it from a backup, or move audit.db away to \
-         begin a new log"
+        "{path} is missing, and the audit log was signed with it: restore it from a backup, or move audit.db and \
+         audit.pub away to begin a new log"
     )]
     Lost { path: PathBuf },
     #[error(

@@ -1,6 +1,7 @@
 //! The log as the plane holds it.
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
@@ -40,6 +41,7 @@ struct Handle {
     marks: Arc<Marks>,
     public_key: PublicKey,
     unfinished: Vec<Intent>,
+    begins_anew: bool,
     path: PathBuf,
 }
 
@@ -64,12 +66,24 @@ impl AuditLog {
     pub fn open(data: &DataDir, config: &AuditConfig) -> Result<Self, AuditError> {
         let path = data.audit_database();
         let sqlite = |source| AuditError::Unopenable { path: path.clone(), source: Arc::new(source) };
-        database::ensure(&path).map_err(|error| match error {
-            NewDatabaseError::Sqlite(source) => sqlite(source),
-            NewDatabaseError::Directory(error) => error.into(),
-        })?;
-        let connection = database::open_writer(&path).map_err(|error| match error {
+        // The first start makes the log before its key, so a key without a log is never one that was interrupted.
+        let signer = [data.audit_key(), data.audit_public_key()].into_iter().find(|key| key.exists());
+        let lost = |key: &PathBuf| AuditError::Lost { path: path.clone(), key: key.clone() };
+        match &signer {
+            Some(key)
+                if fs::metadata(&path).map_or_else(|error| absent(&error), |found| found.len() == 0) =>
+            {
+                return Err(lost(key));
+            }
+            Some(_) => {}
+            None => database::ensure(&path).map_err(|error| match error {
+                NewDatabaseError::Sqlite(source) => sqlite(source),
+                NewDatabaseError::Directory(error) => error.into(),
+            })?,
+        }
+        let connection = database::open_writer(&path, signer.is_none()).map_err(|error| match error {
             OpenError::Sqlite(source) => sqlite(source),
+            OpenError::Empty => lost(signer.as_ref().unwrap_or(&data.audit_key())),
             OpenError::NotALog => AuditError::NotALog { path: path.clone() },
             OpenError::Newer(found) => {
                 AuditError::Newer { path: path.clone(), found, known: database::SCHEMA }
@@ -87,6 +101,7 @@ impl AuditLog {
             marks: Arc::clone(&marks),
             public_key: key.public().clone(),
             unfinished,
+            begins_anew: chain.size() == 0 && data.has_earlier_registry(),
             path,
         };
         let ahead = database::write_ahead_log(&handle.path);
@@ -136,6 +151,12 @@ impl AuditLog {
         &self.handle.unfinished
     }
 
+    /// Whether nothing is in the log although an earlier node has been at work here: its log was taken away, or it
+    /// was killed before its first record.
+    pub fn begins_anew(&self) -> bool {
+        self.handle.begins_anew
+    }
+
     /// The file, for whoever wants to read it beside the writer.
     pub fn path(&self) -> &Path {
         &self.handle.path
@@ -157,6 +178,10 @@ impl AuditLog {
     pub async fn close(&self) -> Result<(), AuditError> {
         self.handle.queue.close().await.map_err(|_| AuditError::Closed)?
     }
+}
+
+fn absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 fn serialise(entry: &Entry) -> Result<(Vec<u8>, Mark), AuditError> {

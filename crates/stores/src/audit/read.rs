@@ -251,7 +251,7 @@ impl LogReader {
         match open_reader(database) {
             Ok(connection) => Ok(Self { connection, path }),
             Err(OpenError::Sqlite(source)) => Err(ReadError::Database { path, source }),
-            Err(OpenError::NotALog) => Err(ReadError::NotALog { path }),
+            Err(OpenError::NotALog | OpenError::Empty) => Err(ReadError::NotALog { path }),
             Err(OpenError::Newer(found)) => Err(ReadError::Newer { path, found }),
         }
     }

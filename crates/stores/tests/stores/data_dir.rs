@@ -6,7 +6,11 @@ use std::{
     path::Path,
 };
 
-use aegis_stores::data_dir::{DataDir, DataDirError};
+use aegis_core::config::AuditConfig;
+use aegis_stores::{
+    AuditLog,
+    data_dir::{DataDir, DataDirError},
+};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -123,4 +127,60 @@ fn small_files_are_replaced_as_a_whole() {
     assert_eq!(fs::read(data.node_file()).unwrap(), b"second");
     assert_eq!(mode(&data.node_file()), 0o644);
     assert_eq!(names(home.path()), ["VERSION", "lock", "node.json", "volumes"]);
+}
+
+/// Whoever opens a pipe waits for its other end.
+#[test]
+fn what_is_no_file_is_named_instead_of_opened() {
+    let names = [
+        "VERSION",
+        "lock",
+        "audit.db",
+        "audit.db-wal",
+        "registry.db",
+        "audit.key",
+        "audit.pub",
+        "seal.keys",
+        "secret.keys",
+        "seal-replay-0",
+        "nfs.key",
+        "operator.token",
+        "node.json",
+    ];
+    for name in names {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        for error in [DataDir::open(home.path()).unwrap_err(), DataDir::read_only(home.path()).unwrap_err()] {
+            let told = error.to_string();
+            assert!(told.contains(&format!("{name} is a named pipe")), "{told}");
+        }
+    }
+    let home = tempfile::tempdir().unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(home.path().join("audit.key")).unwrap();
+    let told = DataDir::open(home.path()).unwrap_err().to_string();
+    assert!(told.contains("audit.key is a socket"), "{told}");
+    let home = tempfile::tempdir().unwrap();
+    symlink("/dev/null", home.path().join("registry.db")).unwrap();
+    let told = DataDir::open(home.path()).unwrap_err().to_string();
+    assert!(told.contains("registry.db is a device"), "{told}");
+}
+
+#[test]
+fn what_stands_in_the_way_is_told_by_its_own_name() {
+    let home = tempfile::tempdir().unwrap();
+    let data = DataDir::open(home.path()).unwrap();
+    for name in [".audit.db.new", ".audit.db.new-wal", ".operator.token.new"] {
+        fs::create_dir(home.path().join(name)).unwrap();
+        let told = match name {
+            ".operator.token.new" => {
+                data.write_file(&data.operator_token(), b"x", 0o600).unwrap_err().to_string()
+            }
+            _ => AuditLog::open(&data, &AuditConfig::default()).unwrap_err().to_string(),
+        };
+        let path = home.path().canonicalize().unwrap().join(name);
+        assert!(told.starts_with(&format!("can't remove {}: ", path.display())), "{told}");
+        fs::remove_dir(home.path().join(name)).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use aegis_core::id::TenantId;
-use aegis_stores::{AuditLog, DataDir, Registry};
+use aegis_stores::{AuditLog, DataDir, Registry, audit::AuditError};
 use rusqlite::Connection;
 
 use crate::common::{call, config, verify_database};
@@ -161,4 +161,76 @@ async fn a_first_start_that_was_killed_is_completed() {
         child.wait().unwrap();
         completes(home.path(), &format!("killed after {step} ms")).await;
     }
+}
+
+/// A data directory whose log is gone is none that was never started.
+#[tokio::test]
+async fn a_log_that_was_taken_away_is_not_replaced() {
+    let gone = |home: &Path| fs::remove_file(home.join("audit.db")).unwrap();
+    let emptied = |home: &Path| fs::write(home.join("audit.db"), "").unwrap();
+    let bare = |home: &Path| {
+        gone(home);
+        let connection = Connection::open(home.join("audit.db")).unwrap();
+        connection.pragma_update(None, "journal_mode", "wal").unwrap();
+    };
+    let without_private_key = |home: &Path| {
+        gone(home);
+        fs::remove_file(home.join("audit.key")).unwrap();
+    };
+    let ways: [(&str, &dyn Fn(&Path)); 4] = [
+        ("removed", &gone),
+        ("emptied", &emptied),
+        ("without tables", &bare),
+        ("removed with its key", &without_private_key),
+    ];
+    for (way, take_away) in ways {
+        let home = tempfile::tempdir().unwrap();
+        start(home.path()).await;
+        take_away(home.path());
+        let before = fs::read(home.path().join("audit.db")).ok();
+        let data = DataDir::open(home.path()).unwrap();
+        let error = AuditLog::open(&data, &config(50)).unwrap_err();
+        assert!(matches!(error, AuditError::Lost { .. }), "{way}: {error}");
+        let told = error.to_string();
+        assert!(
+            told.contains("audit.db is missing or empty")
+                && told.contains("move audit.key and audit.pub away")
+        );
+        assert_eq!(fs::read(home.path().join("audit.db")).ok(), before, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_log_begins_where_the_keys_were_moved_away() {
+    let home = tempfile::tempdir().unwrap();
+    start(home.path()).await;
+    let old = fs::read(home.path().join("audit.pub")).unwrap();
+    for name in ["audit.db", "audit.key", "audit.pub"] {
+        fs::remove_file(home.path().join(name)).unwrap();
+    }
+    {
+        let data = DataDir::open(home.path()).unwrap();
+        let log = AuditLog::open(&data, &config(50)).unwrap();
+        assert!(log.begins_anew());
+        log.close().await.unwrap();
+    }
+    let says = async || {
+        let log = AuditLog::open(&DataDir::open(home.path()).unwrap(), &config(50)).unwrap();
+        let says = log.begins_anew();
+        log.close().await.unwrap();
+        says
+    };
+    // Until it has a record, it is still to be said.
+    assert!(says().await);
+    completes(home.path(), "keys moved away").await;
+    assert_ne!(fs::read(home.path().join("audit.pub")).unwrap(), old);
+    assert!(!says().await);
+}
+
+#[tokio::test]
+async fn a_first_log_begins_with_nothing_to_say() {
+    let home = tempfile::tempdir().unwrap();
+    let data = DataDir::open(home.path()).unwrap();
+    let _registry = Registry::open(&data).unwrap();
+    assert!(!AuditLog::open(&data, &config(50)).unwrap().begins_anew());
 }

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, key: &PublicKey, mut pipe: Pipe) {
 fn read_into(path: &Path, key: &PublicKey, pipe: &mut Pipe) -> Result<(), VerifyError> {
     let connection = open_reader(path).map_err(|error| match error {
         OpenError::Sqlite(source) => VerifyError::Database { path: path.to_owned(), source },
-        OpenError::NotALog => VerifyError::NotALog { path: path.to_owned() },
+        OpenError::NotALog | OpenError::Empty => VerifyError::NotALog { path: path.to_owned() },
         OpenError::Newer(found) => VerifyError::Newer { path: path.to_owned(), found },
     })?;
     match rows(&connection, key, pipe) {
