@@ -24,7 +24,7 @@ pub struct Call {
 /// A caller's signature under its call. The record keeps it: only who holds the session's key can have asked for this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Over the bytes that were signed, in hexadecimal.
+    /// Over the bytes that were signed, in hexadecimal. In the record it is keyed where the arguments' digest is.
     pub message_sha256: String,
     /// Base64, as the caller sent it.
     pub signature: String,

@@ -30,6 +30,7 @@ pub struct Intent {
     pub call: CallId,
     pub caller: Caller,
     pub tool: String,
+    /// As in the record of the call.
     pub arguments_sha256: String,
     /// The approval that this intent uses up, in the transaction that writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,8 @@ pub struct CallRecord {
     pub asked_as: Option<String>,
     /// Redacted: secrets masked, long text as digest and preview.
     pub arguments: Map<String, Value>,
-    /// Over the complete arguments.
+    /// Over the complete arguments. Where the log does not show them whole it is keyed, as `hmac:…`: equal for the same
+    /// arguments, and no help in guessing what is hidden.
     pub arguments_sha256: String,
     pub verdicts: Vec<GateVerdict>,
     pub result: CallResult,

@@ -90,7 +90,7 @@ impl Plane {
             proof: None,
             trace: None,
         };
-        let mut draft = Draft::new(caller, &call, self.spans());
+        let mut draft = Draft::new(caller, &call, self.audit(), self.spans());
         draft.asked(&wanted.arguments());
         draft.tool(wanted.tool, Some(wanted.asked_as.to_owned()));
         let looked = self.look(caller, wanted).and_then(|looked| {

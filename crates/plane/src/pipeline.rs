@@ -25,6 +25,7 @@ use crate::{
     carry_out::{Answer, Carried, Done, Stopped},
     meters::Meters,
     record::{self, Draft},
+    settle::Drain,
     unstoppable::Unstoppable,
 };
 
@@ -63,6 +64,7 @@ pub struct Plane {
     pub(crate) slots: Semaphore,
     /// Calls in work; a stopping node waits for them.
     pub(crate) work: TaskTracker,
+    pub(crate) drain: Drain,
 }
 
 /// What a caller gets back: an outcome (of a tool that did or could not do its work), or why there is none.
@@ -90,6 +92,7 @@ impl Plane {
             spans: parts.spans,
             limits: parts.limits,
             work: TaskTracker::new(),
+            drain: Drain::default(),
         })
     }
 
@@ -162,7 +165,7 @@ impl Plane {
         answer: Answer,
     ) {
         let _in_flight = self.meters.enter();
-        let mut draft = Draft::new(&caller, &call, &self.spans);
+        let mut draft = Draft::new(&caller, &call, &self.audit, &self.spans);
         let arguments = std::mem::take(&mut call.arguments);
         let Ok(_slot) = self.slots.try_acquire() else {
             draft.asked(&arguments);

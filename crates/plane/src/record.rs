@@ -14,6 +14,7 @@ use aegis_core::{
     tool::Route,
     trace::{CallSpan, Part, Spans, Timed, TraceContext},
 };
+use aegis_stores::AuditLog;
 use serde_json::{Map, Value};
 
 use crate::{admission::Admission, meters::Meters};
@@ -30,6 +31,9 @@ pub(crate) struct Draft {
     record: CallRecord,
     /// Whether the tool is one that the catalog knows. Any other name is whatever the caller wrote.
     is_known: bool,
+    /// Whether the record holds less than the arguments, so that its digests are keyed.
+    hides: bool,
+    audit: AuditLog,
     spans: Arc<dyn Spans>,
     context: Option<TraceContext>,
     /// Where the last part ended.
@@ -39,9 +43,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    pub(crate) fn new(caller: &Caller, call: &Call, spans: &Arc<dyn Spans>) -> Self {
+    pub(crate) fn new(caller: &Caller, call: &Call, audit: &AuditLog, spans: &Arc<dyn Spans>) -> Self {
         Self {
             started: Instant::now(),
+            hides: false,
+            audit: audit.clone(),
             spans: Arc::clone(spans),
             context: call.trace.clone(),
             reached: Duration::ZERO,
@@ -68,6 +74,7 @@ impl Draft {
     /// The arguments as the caller sent them, for a call that gets no further.
     pub(crate) fn asked(&mut self, arguments: &Map<String, Value>) {
         self.record.arguments = redact::arguments(arguments);
+        self.hides = redact::hides_any(&self.record.arguments);
         self.record.arguments_sha256 = call::digest(arguments);
     }
 
@@ -78,7 +85,12 @@ impl Draft {
     }
 
     /// A call that a person agreed to and that runs now.
-    pub(crate) fn approved(admission: &Admission, approval: &Approval, spans: &Arc<dyn Spans>) -> Self {
+    pub(crate) fn approved(
+        admission: &Admission,
+        approval: &Approval,
+        audit: &AuditLog,
+        spans: &Arc<dyn Spans>,
+    ) -> Self {
         let call = Call {
             id: admission.call,
             tool: approval.tool.clone(),
@@ -86,7 +98,7 @@ impl Draft {
             proof: approval.proof.clone(),
             trace: None,
         };
-        let mut draft = Self::new(&admission.caller, &call, spans);
+        let mut draft = Self::new(&admission.caller, &call, audit, spans);
         draft.admitted(admission);
         draft.record.approval = Some(approval.id.clone());
         draft
@@ -163,7 +175,10 @@ impl Draft {
             call: self.record.call,
             caller: self.record.caller.clone(),
             tool: self.record.tool.clone(),
-            arguments_sha256: self.record.arguments_sha256.clone(),
+            arguments_sha256: match self.hides {
+                true => self.audit.keyed(&self.record.arguments_sha256),
+                false => self.record.arguments_sha256.clone(),
+            },
             approval: self.record.approval.clone(),
         })
     }
@@ -181,6 +196,9 @@ impl Draft {
     pub(crate) fn finish(mut self, result: CallResult, label: Option<Label>) -> (Entry, Duration) {
         let took = self.started.elapsed();
         self.record.result = kept(result);
+        if self.hides {
+            key_digests(&mut self.record, &self.audit);
+        }
         // A call that was let through was denied nothing.
         if let CallResult::Refused { .. } = &self.record.result {
             self.record.tool = self.told_tool();
@@ -196,6 +214,22 @@ impl Draft {
             self.spans.ended(&CallSpan { record, context, parts: &self.parts, took });
         }
         (Entry::Call(Box::new(self.record)), took)
+    }
+}
+
+/// The signed message holds the arguments, so its digest would tell as much as theirs.
+fn key_digests(record: &mut CallRecord, audit: &AuditLog) {
+    record.arguments_sha256 = audit.keyed(&record.arguments_sha256);
+    if let Some(proof) = &mut record.proof {
+        proof.message_sha256 = audit.keyed(&proof.message_sha256);
+    }
+}
+
+/// The digest of a request's arguments as the log has it.
+pub(crate) fn told_digest(approval: &Approval, audit: &AuditLog) -> String {
+    match redact::hides_any(&redact::arguments(&approval.arguments)) {
+        true => audit.keyed(&approval.arguments_sha256),
+        false => approval.arguments_sha256.clone(),
     }
 }
 
@@ -233,7 +267,7 @@ pub(crate) fn refused(violation: &Violation) -> CallResult {
 }
 
 /// The record of a call that waited for a person and does not run.
-pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
+pub(crate) fn unrun(approval: &Approval, violation: &Violation, audit: &AuditLog) -> Entry {
     let mut verdicts = vec![
         GateVerdict::pass(Gate::Identity).by(approval.caller.credential.as_str()),
         GateVerdict::pass(Gate::Catalog),
@@ -242,7 +276,7 @@ pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
         GateVerdict::deny(Gate::Approval, violation.clone()),
     ];
     verdicts.iter_mut().for_each(keep);
-    Entry::Call(Box::new(CallRecord {
+    let mut record = CallRecord {
         time: Timestamp::now(),
         call: approval.call,
         caller: approval.caller.clone(),
@@ -256,7 +290,11 @@ pub(crate) fn unrun(approval: &Approval, violation: &Violation) -> Entry {
         approval: Some(approval.id.clone()),
         proof: approval.proof.clone(),
         micros: 0,
-    }))
+    };
+    if redact::hides_any(&record.arguments) {
+        key_digests(&mut record, audit);
+    }
+    Entry::Call(Box::new(record))
 }
 
 /// The record of a call whose node died between its intent and its outcome.

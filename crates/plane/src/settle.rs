@@ -1,17 +1,35 @@
 //! Beginning and end of a node's life: what a killed one left open, and what a stopping one still has in work.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use aegis_core::{
     Timestamp, Violation,
     record::{Entry, NodeRecord},
 };
 use serde_json::Map;
+use tokio::time::Instant;
 
 use crate::{
     pipeline::{Plane, unrecordable},
     record,
 };
+
+/// What a call may take to end that was asked to stop because the time was up.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The end of a node, which several wait for one after the other: they share one time.
+#[derive(Debug, Default)]
+pub(crate) struct Drain(OnceLock<Instant>);
+
+impl Drain {
+    fn begin(&self) {
+        self.0.get_or_init(Instant::now);
+    }
+
+    fn left(&self, whole: Duration) -> Duration {
+        self.0.get().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
+    }
+}
 
 impl Plane {
     /// Settles what a killed node left open: every intent without an outcome gets its record. A log that begins where
@@ -54,9 +72,14 @@ impl Plane {
         self.work.spawn(work);
     }
 
-    /// How long calls in work may take once nothing new is let in.
+    /// The node stops: from now on its calls in work have `spec.limits.drain_timeout`, whoever waits for them.
+    pub fn begin_drain(&self) {
+        self.drain.begin();
+    }
+
+    /// How long calls in work may still take: all of the time, as long as the node does not stop.
     pub fn drain_time(&self) -> Duration {
-        self.limits.drain_timeout.0
+        self.drain.left(self.limits.drain_timeout.0)
     }
 
     /// Waits for the calls in work. Doors have stopped letting calls in.
@@ -64,7 +87,10 @@ impl Plane {
     pub async fn drain(&self) {
         self.approvals().stop();
         self.work.close();
-        if tokio::time::timeout(self.drain_time(), self.work.wait()).await.is_err() {
+        self.begin_drain();
+        // Those that were asked to stop when the time was up can still say how they ended.
+        let patience = self.drain_time().max(LAST_WORDS.min(self.limits.drain_timeout.0));
+        if tokio::time::timeout(patience, self.work.wait()).await.is_err() {
             tracing::warn!(in_flight = self.meters().in_flight(), "stopped waiting for calls in work");
         }
     }
@@ -74,5 +100,24 @@ impl Plane {
         if let Err(error) = self.audit().close().await {
             tracing::error!(%error, "the audit log did not close cleanly");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_second_gets_what_the_first_left() {
+        let (drain, whole) = (Drain::default(), Duration::from_secs(30));
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert_eq!(drain.left(whole), whole, "nothing has begun to stop");
+        drain.begin();
+        assert_eq!(drain.left(whole), whole);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        drain.begin();
+        assert_eq!(drain.left(whole), Duration::from_secs(10));
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(drain.left(whole), Duration::ZERO);
     }
 }

@@ -31,6 +31,10 @@ const LONGEST_MEMBER: usize = 256;
 /// Of the texts of one call, so much is looked at for secrets. Nothing is kept of what was not looked at.
 const MOST_LOOKED_AT: usize = 256 << 10;
 
+/// Members that name a program, and those that hold what it is given.
+const PROGRAM_NAMES: [&str; 4] = ["command", "program", "cmd", "executable"];
+const LIST_NAMES: [&str; 3] = ["args", "arguments", "argv"];
+
 /// Shorter values are settings: `TOKEN_LIMIT=100`.
 const SHORTEST_SECRET: usize = 8;
 
@@ -178,7 +182,7 @@ impl Budget {
 
 fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Map<String, Value> {
     // Which option means a password depends on the program.
-    let program = object.get("command").and_then(Value::as_str);
+    let program = PROGRAM_NAMES.iter().find_map(|name| object.get(*name)?.as_str());
     let value_is_secret = is_pair_of_secret(object);
     let mut kept: Map<String, Value> = object
         .iter()
@@ -188,9 +192,11 @@ fn members(object: &Map<String, Value>, depth: usize, budget: &mut Budget) -> Ma
                 return (REDACTED.to_owned(), masked(member));
             }
             let value = match member {
-                member if may_be_secret(name) => masked(member),
+                member if may_be_secret(&split::visible(name)) => masked(member),
                 member if value_is_secret && name.eq_ignore_ascii_case("value") => masked(member),
-                Value::Array(items) if name == "args" => list(items, program, depth + 1, budget),
+                Value::Array(items) if LIST_NAMES.contains(&name.as_str()) => {
+                    list(items, program, depth + 1, budget)
+                }
                 member => value(member, depth + 1, budget),
             };
             (clip(&member_name(name)), value)
@@ -317,11 +323,15 @@ pub fn hides(value: &Value) -> bool {
         Value::String(text) => text.contains(REDACTED),
         Value::Array(items) => items.iter().any(hides),
         Value::Object(members) => {
-            (members.contains_key("sha256") && members.contains_key("bytes"))
-                || members.iter().any(|(name, member)| hides_name(name) || hides(member))
+            (members.contains_key("sha256") && members.contains_key("bytes")) || hides_any(members)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+/// Whether the record may hold less than the call did, of arguments that it has as these.
+pub fn hides_any(kept: &Map<String, Value>) -> bool {
+    kept.iter().any(|(name, member)| hides_name(name) || hides(member))
 }
 
 /// Whether the record may hold less of the names than the call did, where it has a member of this name.

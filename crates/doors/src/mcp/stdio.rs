@@ -88,12 +88,12 @@ where
         over: doors.stopping.child_token(),
     };
     let (in_flight, over) = (Arc::clone(&pipe.in_flight), pipe.over.clone());
-    let patience = doors.plane.drain_time() + LAST_WORDS;
     let reading = pipe.read(input);
     let writing = write(inbox, output);
+    let plane = Arc::clone(&doors.plane);
     let too_late = async move {
         over.cancelled().await;
-        tokio::time::sleep(patience).await;
+        tokio::time::sleep(plane.drain_time() + LAST_WORDS).await;
     };
     tokio::pin!(reading, writing, too_late);
     let mut read = None;
@@ -180,6 +180,10 @@ impl Pipe {
                 Err(error) => break Err(error),
             }
         };
+        if self.setting.alone {
+            // With its one conversation the node ends, too, and then waits only for what is left of the time.
+            self.conversation.doors.plane.begin_drain();
+        }
         self.over.cancel();
         self.questions.close();
         self.work.close();

@@ -82,7 +82,7 @@ impl Approvals {
     /// from a copy of the registry runs nothing.
     pub(super) async fn record_refusal(&self, plane: &Arc<Plane>, approval: &Approval) {
         let Some(ApprovalOutcome::Refused { violation }) = &approval.outcome else { return };
-        match plane.audit().record_durable(&record::unrun(approval, violation)).await {
+        match plane.audit().record_durable(&record::unrun(approval, violation, plane.audit())).await {
             Ok(_) => {
                 plane.meters().refused(violation.kind);
                 plane.meters().finished(

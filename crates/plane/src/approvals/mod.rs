@@ -30,7 +30,7 @@ use aegis_core::{
 use aegis_gates::{PolicyGate, approval::ApprovalGate, identity::seal::SealGate};
 pub use aegis_stores::registry::{ApprovalFilter, ApprovalPage};
 use aegis_stores::{
-    Registry,
+    AuditLog, Registry,
     registry::{Decided, DecisionRow},
 };
 use serde_json::{Map, Value};
@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     carry_out::Done,
     pipeline::{Parts, Plane},
+    record,
 };
 
 pub use self::{
@@ -264,7 +265,7 @@ impl Approvals {
 
     /// Records a decision and lets it take effect.
     async fn decided(&self, plane: &Arc<Plane>, approval: Approval) -> Result<Approval, Violation> {
-        let noted = plane.note(decision_record(&approval, "approval-decided")).await;
+        let noted = plane.note(decision_record(&approval, "approval-decided", plane.audit())).await;
         self.announce(&approval, EventName::ApprovalDecided);
         if approval.state == ApprovalState::Rejected {
             if approval.runs {
@@ -347,14 +348,15 @@ impl Approvals {
 }
 
 /// What is recorded of a decision: who, about what, exactly.
-fn decision_record(approval: &Approval, action: &str) -> NodeRecord {
+fn decision_record(approval: &Approval, action: &str, audit: &AuditLog) -> NodeRecord {
+    let digest = record::told_digest(approval, audit);
     let mut detail = Map::new();
     for (name, value) in [
         ("approval", approval.id.as_str()),
         ("intent", approval.intent.as_str()),
         ("state", approval.state.as_str()),
         ("tool", approval.tool.as_str()),
-        ("arguments_sha256", approval.arguments_sha256.as_str()),
+        ("arguments_sha256", digest.as_str()),
         ("requester", approval.caller.user.as_str()),
         ("requester_credential", approval.caller.credential.as_str()),
     ] {

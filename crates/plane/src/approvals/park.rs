@@ -9,7 +9,7 @@ use aegis_core::{
     record::NodeRecord,
     redact,
 };
-use aegis_stores::registry::Parked;
+use aegis_stores::{AuditLog, registry::Parked};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ use crate::{
     admission::Admission,
     carry_out::{Answer, Done, recorded},
     pipeline::{Plane, unrecordable},
-    record::Draft,
+    record::{self, Draft},
 };
 
 impl Plane {
@@ -164,7 +164,7 @@ impl Approvals {
             Parked::Full(limit) => return Err(full(limit, &self.config)),
             Parked::Fresh => {}
         }
-        if let Err(violation) = plane.note(request_record(&approval)).await {
+        if let Err(violation) = plane.note(request_record(&approval, plane.audit())).await {
             let plane = self.plane()?;
             let unrecorded = void("the request could not be recorded");
             self.end_pending(&plane, &approval, ApprovalState::Cancelled, unrecorded).await?;
@@ -208,14 +208,14 @@ impl Desk for Plane {
     }
 }
 
-fn request_record(approval: &Approval) -> NodeRecord {
+fn request_record(approval: &Approval, audit: &AuditLog) -> NodeRecord {
     let detail = json!({
         "approval": approval.id,
         "intent": approval.intent,
         "call": approval.call,
         "tool": approval.tool,
         "arguments": redact::arguments(&approval.arguments),
-        "arguments_sha256": approval.arguments_sha256,
+        "arguments_sha256": record::told_digest(approval, audit),
         "asks": approval.asks,
         "labels": approval.labels,
         "policy_version": approval.policy_version,

@@ -55,7 +55,7 @@ impl Plane {
                 Some(ended) => approvals.reconcile(&approval, ended.as_ref()).await?,
                 None => {
                     tracing::info!(approval = %approval.id, tool = %approval.tool, "an approved call runs now");
-                    self.note(decision_record(&approval, "approval-resumed")).await?;
+                    self.note(decision_record(&approval, "approval-resumed", self.audit())).await?;
                     self.work.spawn(Arc::clone(self).run_approved(approval));
                 }
             }
@@ -109,7 +109,7 @@ impl Plane {
                 return approvals.end_unrun(&self, &approval, to, violation).await;
             }
         };
-        let draft = Draft::approved(&admission, &approval, self.spans());
+        let draft = Draft::approved(&admission, &approval, self.audit(), self.spans());
         let speaker = Speaker { waiting: &approvals.waiting, id: &approval.id };
         let carried = self.carry_out(admission, draft, CancellationToken::new(), &speaker, None).await;
         drop(slot);

@@ -2,12 +2,14 @@
 
 use std::{fmt, io, os::unix::fs::MetadataExt, path::PathBuf};
 
+use aegis_core::call::hex;
 use ed25519_dalek::{
     Signer, SigningKey, VerifyingKey,
     pkcs8::{
         DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, spki::der::pem::LineEnding,
     },
 };
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 
 use super::{digest::Digest, head::Signature};
@@ -144,8 +146,31 @@ impl AuditKey {
         &self.public
     }
 
+    /// For digests of what the log hides. It follows from the private half, so that there is no second file to lose, and
+    /// nothing follows from it.
+    pub(super) fn digest_key(&self) -> DigestKey {
+        let seed = hmac::Key::new(hmac::HMAC_SHA256, self.key.as_bytes());
+        let key = hmac::sign(&seed, b"aegis audit log: digests of what is hidden");
+        DigestKey(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()))
+    }
+
     pub(super) fn sign(&self, message: &[u8]) -> Signature {
         Signature::from(self.key.sign(message).to_bytes())
+    }
+}
+
+/// Makes digests that tell equals from others and that nobody without the key can test guesses against.
+pub(super) struct DigestKey(hmac::Key);
+
+impl DigestKey {
+    pub(super) fn keyed(&self, digest: &str) -> String {
+        format!("hmac:{}", hex(hmac::sign(&self.0, digest.as_bytes()).as_ref()))
+    }
+}
+
+impl fmt::Debug for DigestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestKey")
     }
 }
 

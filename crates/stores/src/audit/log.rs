@@ -18,7 +18,7 @@ use super::{
     database::{self, OpenError},
     error::AuditError,
     head::Head,
-    key::{AuditKey, PublicKey},
+    key::{AuditKey, DigestKey, PublicKey},
     queue::{Append, Mark, Queue, Request},
     syncer::Syncer,
     verify::{Fault, FaultKind},
@@ -42,6 +42,7 @@ struct Handle {
     public_key: PublicKey,
     unfinished: Vec<Intent>,
     begins_anew: bool,
+    digest_key: DigestKey,
     path: PathBuf,
 }
 
@@ -102,6 +103,7 @@ impl AuditLog {
             public_key: key.public().clone(),
             unfinished,
             begins_anew: chain.size() == 0 && data.has_earlier_registry(),
+            digest_key: key.digest_key(),
             path,
         };
         let ahead = database::write_ahead_log(&handle.path);
@@ -171,6 +173,12 @@ impl AuditLog {
 
     pub fn public_key(&self) -> &PublicKey {
         &self.handle.public_key
+    }
+
+    /// What stands in the log for the digest of something that the log does not show whole. A plain digest would let
+    /// whoever reads the log find what was hidden by trying: there are ten thousand numbers of four digits.
+    pub fn keyed(&self, digest: &str) -> String {
+        self.handle.digest_key.keyed(digest)
     }
 
     /// Writes what is queued, signs a last head, and lets go of the files and of the data directory. Dropping the
