@@ -125,7 +125,9 @@ impl Registry {
     }
 
     pub async fn decide_approval(&self, decision: DecisionRow) -> Result<Decided, RegistryError> {
-        self.blocking(move |inner| inner.store().decide(&decision, Timestamp::now())).await
+        let decided = self.blocking(move |inner| inner.store().decide(&decision, Timestamp::now())).await?;
+        self.left_traces();
+        Ok(decided)
     }
 
     /// Ends a request that stands in `from`. False when it no longer does.
@@ -138,8 +140,11 @@ impl Registry {
         recorded: bool,
     ) -> Result<bool, RegistryError> {
         let id = id.clone();
-        self.blocking(move |inner| inner.store().end(&id, from, to, &outcome, recorded, Timestamp::now()))
-            .await
+        let ended = self
+            .blocking(move |inner| inner.store().end(&id, from, to, &outcome, recorded, Timestamp::now()))
+            .await?;
+        self.left_traces();
+        Ok(ended)
     }
 
     /// Those that wait and whose time has run out.

@@ -19,7 +19,10 @@ mod upstreams;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -49,6 +52,9 @@ use self::{
     token::TokenHash,
 };
 use crate::data_dir::{DataDir, DataDirError};
+
+/// What ended requests left in the write-ahead log is removed together, this long after the first.
+const TRACES_TOGETHER: Duration = Duration::from_secs(1);
 
 /// Uses of tokens are written down together, this long after the first.
 const USES_TOGETHER: Duration = Duration::from_secs(1);
@@ -96,6 +102,8 @@ struct Inner {
     uses: Mutex<Uses>,
     /// As with the cache of tokens.
     seal: Mutex<seal::Memory>,
+    /// Whether a request has ended whose arguments may still be in the write-ahead log.
+    traces: AtomicBool,
     /// How often a stored secret has changed.
     secret_changes: AtomicU64,
     /// One blocking task at a time: unknown tokens, however many, occupy one thread.
@@ -129,6 +137,19 @@ impl Inner {
         Ok(token)
     }
 
+    fn remove_traces(&self) {
+        let store = self.store();
+        if !self.traces.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        match store.empty_write_ahead_log() {
+            Ok(true) => {}
+            // Whoever ends the next request, or the node, tries again.
+            Ok(false) => tracing::debug!("the registry is being read; its write-ahead log stays for now"),
+            Err(error) => tracing::warn!(%error, "the registry's write-ahead log could not be emptied"),
+        }
+    }
+
     /// Writes down which tokens were used. Coarse, so a failure is worth no more than a line in the log.
     fn write_uses(&self) {
         let mut store = self.store();
@@ -151,6 +172,7 @@ impl Registry {
             cache: Mutex::default(),
             uses: Mutex::default(),
             seal: Mutex::default(),
+            traces: AtomicBool::new(false),
             secret_changes: AtomicU64::new(0),
             turn: Semaphore::new(1),
             data: data.clone(),
@@ -220,9 +242,24 @@ impl Registry {
     pub async fn flush(&self) -> Result<(), RegistryError> {
         self.blocking(|inner| {
             inner.write_uses();
+            inner.remove_traces();
             Ok(())
         })
         .await
+    }
+
+    /// Arguments of a request were deleted, and are still in the write-ahead log.
+    fn left_traces(&self) {
+        if !self.inner.traces.swap(true, Ordering::AcqRel) {
+            // Nobody waits for this, and it keeps nothing open: a registry that closes removes its log.
+            let inner = Arc::downgrade(&self.inner);
+            tokio::spawn(async move {
+                tokio::time::sleep(TRACES_TOGETHER).await;
+                if let Some(inner) = inner.upgrade() {
+                    let _ = tokio::task::spawn_blocking(move || inner.remove_traces()).await;
+                }
+            });
+        }
     }
 
     async fn blocking<T: Send + 'static>(

@@ -115,10 +115,17 @@ impl Store {
                 let mut revive = transaction.prepare_cached(
                     "UPDATE contexts SET retired = NULL WHERE version = ?1 AND retired IS NOT NULL",
                 )?;
+                // The order is that in which they came into force, and one that came back did so last.
+                let mut renew = transaction.prepare_cached(
+                    "UPDATE contexts SET number = (SELECT max(number) FROM contexts) + 1 WHERE version = ?1
+                     AND EXISTS (SELECT 1 FROM contexts AS later
+                         WHERE later.name = contexts.name AND later.number > contexts.number)",
+                )?;
                 let now = Timestamp::now().millis();
                 for (name, version, text) in in_force {
                     new += insert.execute((version.as_str(), name.as_str(), text, now))?;
                     revive.execute([version.as_str()])?;
+                    renew.execute([version.as_str()])?;
                 }
             }
             if new > 0 {

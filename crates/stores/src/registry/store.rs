@@ -45,6 +45,9 @@ pub(super) struct Store {
     pub(super) path: PathBuf,
 }
 
+/// Longer than another process reads.
+const BUSY: Duration = Duration::from_secs(10);
+
 impl Store {
     pub(super) fn open(path: PathBuf) -> Result<Self, RegistryError> {
         let failed = |source| RegistryError::Database { path: path.clone(), source };
@@ -52,16 +55,34 @@ impl Store {
             NewDatabaseError::Sqlite(error) => failed(error),
             NewDatabaseError::Directory(error) => error.into(),
         })?;
+        let was_killed = log_beside(&path);
         let mut connection = Connection::open_with_flags(
             &path,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )
         .map_err(failed)?;
-        connection.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
         // Before the first pragma that writes: a newer file stays as it is.
         let format = format(&connection, &path)?;
         prepare(&mut connection, format).map_err(failed)?;
-        Ok(Self { connection, path })
+        let store = Self { connection, path };
+        if was_killed {
+            // It may hold arguments of calls that are over.
+            store.empty_write_ahead_log().map_err(|error| store.failed(error))?;
+        }
+        Ok(store)
+    }
+
+    /// Brings the write-ahead log into the file and cuts it off: it has copies of what was deleted. False when somebody
+    /// reads the file at this moment, for whom nobody here is to wait.
+    pub(super) fn empty_write_ahead_log(&self) -> rusqlite::Result<bool> {
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let emptied = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+            .map(|busy| busy == 0);
+        self.connection.busy_timeout(BUSY)?;
+        emptied
     }
 
     pub(super) fn failed(&self, source: rusqlite::Error) -> RegistryError {
@@ -232,6 +253,13 @@ fn format(connection: &Connection, path: &Path) -> Result<usize, RegistryError> 
         (0, Ok(0)) if tables == 0 => Ok(0),
         _ => Err(RegistryError::NotARegistry { path: path.to_owned() }),
     }
+}
+
+/// Whether the last process that had the file left its write-ahead log.
+fn log_beside(path: &Path) -> bool {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    std::fs::metadata(name).is_ok_and(|log| log.len() > 0)
 }
 
 fn prepare(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {

@@ -10,7 +10,7 @@ use aegis_core::{
 };
 use aegis_stores::{
     DataDir, Registry,
-    registry::{ApprovalFilter, ApprovalPage, Limit, Parked},
+    registry::{ApprovalFilter, ApprovalPage, DecisionRow, Limit, Parked},
 };
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
@@ -346,4 +346,38 @@ async fn a_registry_of_format_five_is_brought_up() {
     let filter =
         ApprovalFilter { of: Some(caller("local", "tok_1")), limit: 10, ..ApprovalFilter::default() };
     assert_eq!(registry.list_approvals(&filter).await.unwrap().approvals.len(), 2);
+}
+
+/// Deleted is not gone while the write-ahead log has a copy.
+#[tokio::test]
+async fn arguments_of_ended_requests_are_in_no_file() {
+    const MARK: &str = "hunter2-of-a-request";
+    let home = home();
+    let holding = || -> Vec<String> {
+        let holds = |bytes: Vec<u8>| bytes.windows(MARK.len()).any(|window| window == MARK.as_bytes());
+        let files = std::fs::read_dir(home.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.is_file() && holds(std::fs::read(path).unwrap()));
+        files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    let content = format!("{}{MARK}", "x".repeat(1000));
+    let (ended, rejected) =
+        (asked(caller("local", "tok_1"), 1, &content), asked(caller("local", "tok_1"), 2, &content));
+    home.park(&ended).await;
+    home.park(&rejected).await;
+    assert!(!holding().is_empty());
+    home.end(&ended.id, ApprovalState::Expired).await;
+    let decision = DecisionRow {
+        id: rejected.id.clone(),
+        approve: false,
+        by: caller("local", "tok_2"),
+        reason: None,
+        outcome: None,
+    };
+    home.registry.decide_approval(decision).await.unwrap();
+    home.registry.flush().await.unwrap();
+    assert_eq!(holding(), Vec::<String>::new());
+    // The registry can be used on.
+    let third = asked(caller("local", "tok_1"), 3, &content);
+    home.park(&third).await;
+    assert!(home.registry.find_approval(&third.id).await.unwrap().is_some());
 }

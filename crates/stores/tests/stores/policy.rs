@@ -132,3 +132,22 @@ async fn what_a_credential_had_read_by_format_five_counts_in_each_of_its_roles()
         ]
     );
 }
+
+#[tokio::test]
+async fn a_version_that_came_back_came_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&DataDir::open(directory.path()).unwrap()).unwrap();
+    let other = ("other".into(), ContextVersion::new("other@1"), "{}".to_owned());
+    for number in [1, 2, 3, 1, 1, 3] {
+        registry.keep_contexts(vec![other.clone(), version(number)]).await.unwrap();
+    }
+    let order: Vec<String> = registry
+        .contexts(Some(&"work".into()), 10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.version.to_string())
+        .collect();
+    assert_eq!(order, ["work@3", "work@1", "work@2"]);
+    assert_eq!(registry.contexts(None, 10).await.unwrap().len(), 4);
+}
