@@ -60,6 +60,9 @@ const HARMLESS: [&str; 8] = ["sort", "uniq", "id", "ps", "ls", "du", "date", "ta
 /// Options of curl that have no value, and may stand in one word before another.
 const FLAGS: &[u8] = b"aBfgGiIjJklLMnNOpqRsSvVZ#0123456:";
 
+/// The same of MySQL's programs.
+const VALUELESS: &[u8] = b"ABCEfGHinNqrstvVwX";
+
 /// Words before the name of a program.
 const BEFORE: [&str; 8] = ["sudo", "env", "xargs", "time", "nohup", "exec", "command", "nice"];
 
@@ -118,12 +121,26 @@ impl Program {
     /// What follows an option for a password within the same word; empty when the next word is it.
     pub(super) fn password(self, word: &str) -> Option<&str> {
         let known = PASSWORD_OPTIONS.iter().enumerate().filter(|(bit, _)| self.options & (1 << bit) != 0);
-        known.map(|(_, (option, _))| option).find_map(|option| word.strip_prefix(option))
+        known.map(|(_, (option, _))| option).find_map(|option| {
+            word.strip_prefix(option).or_else(|| match *option {
+                "-p" => clustered_password(word),
+                _ => None,
+            })
+        })
     }
 
     fn is_harmless(self) -> bool {
         self.kind != Kind::Unknown && self.options == 0
     }
+}
+
+/// What follows `-p` where options without a value stand in the same word before it: `mysql -vpX`. One that nothing
+/// follows asks for the password.
+fn clustered_password(word: &str) -> Option<&str> {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+    let rest =
+        letters.trim_start_matches(|letter: char| letter.is_ascii() && VALUELESS.contains(&(letter as u8)));
+    rest.strip_prefix('p').filter(|password| rest.len() < letters.len() && !password.is_empty())
 }
 
 /// The bits of those that are meant.

@@ -108,3 +108,78 @@ fn shells_and_programs_spell_them_their_way() {
         "ORDER BY 'name' WITH TITLE 'x'",
     ]);
 }
+
+#[test]
+fn types_lists_and_defaults_hide_no_less_than_plain_values() {
+    assert_hidden(&[
+        "a: 1\npassword: !!str hunter\nb: 2",
+        "password: !!str \"a hunter\"",
+        "tokens:\n  - hunter\n  - hunter2\nb: 2",
+        "passwords: # of the staff\n- hunter\n- a b hunter\n",
+        "a:\n  api_keys:\n  - name: x\n    value: hunter\n  b: 2",
+        "passwords: [a, hunter, b hunter]",
+        r#"{"passwords": ["a", "b", "hunter"]}"#,
+        "run ${DB_PASSWORD:-correct horse hunter} x",
+        "echo \"${TOKEN:=a b hunter}\"",
+    ]);
+    for (text, shown) in [
+        ("tokens:\n  - hunter\nb: 2", "tokens:\n  [redacted]\nb: 2"),
+        ("passwords: [a, hunter] b", "passwords: [redacted] [redacted] b"),
+        ("run ${TOKEN:-a hunter} x", "run ${TOKEN:[redacted] [redacted]} x"),
+    ] {
+        assert_eq!(masked_text(text), shown);
+    }
+    assert_stays(&[
+        "files:\n  - hunter\n  - b",
+        "max_tokens: 4096\nstop:\n  - hunter",
+        "run ${NAME:-correct horse hunter} x",
+        "count: !!int 7",
+    ]);
+}
+
+#[test]
+fn elements_that_name_a_secret_in_an_attribute_hold_one() {
+    assert_hidden(&[
+        r#"<property name="password">hunter</property>"#,
+        r#"<a><property type="x" name = 'db.password'>a hunter</property></a>"#,
+        r#"<add key="password" value="hunter"/>"#,
+        r#"<add value="hunter" key="DbPassword" />"#,
+        r#"<add key="password" note="x" value='a hunter' />"#,
+        r#"<entry key="password">a<entry key="b">c</entry>hunter</entry>"#,
+        r#"<meta name="csrf-token" content="hunter">x</meta>"#,
+    ]);
+    for (text, shown) in [(
+        r#"<property name="user">ann</property><property name="password">hunter</property>"#,
+        r#"<property name="user">ann</property><property name="password">[redacted]</property>"#,
+    )] {
+        assert_eq!(masked_text(text), shown);
+    }
+    assert_stays(&[
+        r#"<property name="user">hunter</property>"#,
+        r#"<add key="color" value="hunter"/>"#,
+        "if a<b && c/>d { name=\"x\" }",
+    ]);
+}
+
+#[test]
+fn what_nobody_sees_changes_no_name() {
+    assert_hidden(&[
+        "pass\u{200b}word=hunter",
+        "--tok\u{ad}en hunter",
+        "{\"pass\u{feff}word\": \"a hunter\"}",
+        "é pass\u{2060}word: hunter",
+        "password%253Dhunter",
+        "https://h/?a=1&t%256Fken=hunter",
+        "https://h/?to=%252Fa%253Fpassword%25253Dhunter",
+    ]);
+    assert_eq!(masked_text("é pass\u{200b}word=hunter ü"), "é pass\u{200b}word=[redacted] ü");
+    assert_stays(&["a\u{200b}b hunter", "100%25 hunter", "a%2520hunter=b", "ünder the hunter"]);
+    let kept = super::arguments(serde_json::json!({"pass\u{200b}word": "hunter"}).as_object().unwrap());
+    assert!(!serde_json::to_string(&kept).unwrap().contains("hunter"), "{kept:?}");
+}
+
+#[test]
+fn options_before_the_password_in_one_word() {
+    assert_hidden(&["mysql -vphunter db", "mysqldump -sNphunter"]);
+    assert_stays(&["mysql -vt -e hunter", "mysql -tp hunter", "tar -xvphunter", "mkdir -vphunter"]);
+}

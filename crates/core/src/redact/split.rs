@@ -1,6 +1,6 @@
 //! Texts cut into words, and words into names and values.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use super::names::{SHORTEST_KEY, ends_with_web_scheme};
 
@@ -44,6 +44,50 @@ pub(super) fn is_one_plain_word(text: &str) -> bool {
 
 fn is_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+/// What a reader does not see, and what a name is the same without: soft hyphens, joiners, marks of order.
+fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}'
+    )
+}
+
+/// A text without what nobody sees.
+pub(super) fn visible(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || !text.contains(is_invisible) {
+        return text.into();
+    }
+    text.replace(is_invisible, "").into()
+}
+
+/// What `look` finds in the text as it is seen, where that is in the text.
+pub(super) fn look_at_visible(
+    text: &str,
+    look: impl FnOnce(&str, &mut Vec<Range<usize>>),
+) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let seen = visible(text);
+    look(&seen, &mut found);
+    if let Cow::Owned(_) = seen {
+        let kept = text.char_indices().filter(|(_, character)| !is_invisible(*character));
+        let mut places: Vec<usize> = kept.flat_map(|(at, character)| at..at + character.len_utf8()).collect();
+        places.push(text.len());
+        for range in &mut found {
+            *range = places[range.start]..places[range.end];
+        }
+    }
+    found
+}
+
+/// Whether a word says of which type the value is that follows: `!!str`.
+pub(super) fn is_tag(word: &str) -> bool {
+    const LONGEST: usize = 16;
+    let name = word.trim_start_matches('!');
+    (1..=LONGEST).contains(&name.len())
+        && name.len() < word.len()
+        && name.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Runs of characters that names are made of.
@@ -144,7 +188,7 @@ pub(super) fn percent_decoded(word: &str) -> Option<(String, Vec<usize>)> {
     let mut rest = word;
     while let Some(character) = rest.chars().next() {
         let at = word.len() - rest.len();
-        let (read, length) = escaped(rest).map_or((character, character.len_utf8()), |read| (read, 3));
+        let (read, length) = escaped(rest).unwrap_or((character, character.len_utf8()));
         decoded.push(read);
         places.extend(at..at + read.len_utf8());
         rest = &rest[length..];
@@ -153,11 +197,21 @@ pub(super) fn percent_decoded(word: &str) -> Option<(String, Vec<usize>)> {
     (decoded.len() < word.len()).then_some((decoded, places))
 }
 
-fn escaped(text: &str) -> Option<char> {
-    let digits = text.strip_prefix('%')?.get(..2)?;
-    let byte = digits
-        .bytes()
-        .all(|digit| digit.is_ascii_hexdigit())
-        .then(|| u8::from_str_radix(digits, 16).ok())??;
-    byte.is_ascii_graphic().then_some(char::from(byte))
+/// The character that an escape at the start of the text stands for, and how long that is. An escape of the sign itself,
+/// as in `%253D`, is read through to its end.
+fn escaped(text: &str) -> Option<(char, usize)> {
+    let mut length = 3;
+    let mut byte = escaped_byte(text.strip_prefix('%')?)?;
+    while byte == b'%'
+        && let Some(inner) = escaped_byte(&text[length..])
+    {
+        byte = inner;
+        length += 2;
+    }
+    byte.is_ascii_graphic().then_some((char::from(byte), length))
+}
+
+fn escaped_byte(text: &str) -> Option<u8> {
+    let digits = text.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
 }

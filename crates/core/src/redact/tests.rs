@@ -224,3 +224,30 @@ fn deep_and_wide_arguments_stay_small() {
     let text = redacted(json!({"deep": deep, "wide": wide})).to_string();
     assert!(text.len() < 1000, "{}", text.len());
 }
+
+/// Which option is a password is known only with the program before it.
+#[test]
+fn a_command_is_read_as_a_whole_whatever_its_members_are_called() {
+    for (given, kept) in [
+        (
+            json!({"command": "mysql", "args": ["-psecret", "-h", "db"]}),
+            json!({"command": "mysql", "args": ["-p[redacted]", "-h", "db"]}),
+        ),
+        (
+            json!({"program": "/usr/bin/mysql", "arguments": ["-psecret"]}),
+            json!({"program": "/usr/bin/mysql", "arguments": ["-p[redacted]"]}),
+        ),
+        (
+            json!({"cmd": "curl", "argv": ["-su", "ann:secret"]}),
+            json!({"cmd": "curl", "argv": ["-su", "ann:[redacted]"]}),
+        ),
+        (json!({"argv": ["mysql", "-psecret"]}), json!({"argv": ["mysql", "-p[redacted]"]})),
+        (json!({"command": "mysql -psecret db"}), json!({"command": "mysql -p[redacted] db"})),
+        (
+            json!({"command": "mkdir", "args": ["-psecret"]}),
+            json!({"command": "mkdir", "args": ["-psecret"]}),
+        ),
+    ] {
+        assert_eq!(Value::Object(arguments(given.as_object().unwrap())), kept);
+    }
+}

@@ -17,9 +17,9 @@ use super::{
     programs::{self, Program},
     quoted::look_at_quoted,
     split::{
-        after_sign, blank_words, end_of_parameter, end_of_proof, is_one_plain_word, is_parameter, names,
-        password_after_name, passwords_in_addresses, percent_decoded, shell_words, value_after,
-        value_of_pair,
+        after_sign, blank_words, end_of_parameter, end_of_proof, is_one_plain_word, is_parameter, is_tag,
+        look_at_visible, names, password_after_name, passwords_in_addresses, percent_decoded, shell_words,
+        value_after, value_of_pair,
     },
 };
 
@@ -40,7 +40,11 @@ pub fn words(words: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
 
 /// The arguments of a program without the secrets among them.
 pub fn arguments_of<'w>(program: &str, words: &'w [impl AsRef<str>]) -> Vec<Cow<'w, str>> {
-    let reader = Reader { program: Program::named(program), begins: false, ..Reader::list() };
+    let mut named = program.split_whitespace();
+    let first = Program::named(named.next().unwrap_or_default());
+    // `sudo mysql` is no name of a program, and says all the same what the arguments are of.
+    let program = named.fold(first, |known, word| known.having(word));
+    let reader = Reader { program, begins: false, ..Reader::list() };
     masked_words(words, reader)
 }
 
@@ -49,10 +53,11 @@ fn masked_words(words: &[impl AsRef<str>], mut reader: Reader) -> Vec<Cow<'_, st
         .iter()
         .map(|word| {
             let word = word.as_ref();
-            let mut found = Vec::new();
-            look_at_blocks(bounded(word), &mut found);
-            look_at_quoted(bounded(word), &mut found);
-            reader.read(bounded(word), 0, &mut found);
+            let found = look_at_visible(bounded(word), |word, found| {
+                look_at_blocks(word, found);
+                look_at_quoted(word, found);
+                reader.read(word, 0, found);
+            });
             masked(word, found)
         })
         .collect()
@@ -64,9 +69,7 @@ pub(super) fn masked_text(text: &str) -> Cow<'_, str> {
     if is_one_plain_word(text) {
         return text.into();
     }
-    let mut found = Vec::new();
-    look_at_text(bounded(text), &mut found);
-    masked(text, found)
+    masked(text, look_at_visible(bounded(text), look_at_text))
 }
 
 /// What of a text is looked at.
@@ -113,6 +116,10 @@ enum Next {
     Inside(usize),
     /// The same between backticks.
     Ticks,
+    /// It is of a list of secrets, as long as nothing closes it: `passwords: [X, Y]`.
+    List,
+    /// It is of what a variable is unless it is set: `${PASSWORD:-X Y}`.
+    Braces,
     /// It is another cookie.
     Cookie,
     /// It says which kind of key begins, or certificate, that is cut into words.
@@ -202,7 +209,7 @@ impl Reader {
             Next::Secret if !word.starts_with("--") && !bare.is_empty() => {
                 found.push(whole);
                 // A name within is that of a part: `credentials: {A: X`.
-                let goes_on = is_scheme(bare) || bare.ends_with(':');
+                let goes_on = is_scheme(bare) || bare.ends_with(':') || is_tag(word);
                 Some(if goes_on { Next::Secret } else { after_value(bare) })
             }
             Next::Scheme if !word.starts_with("--") && !bare.is_empty() => {
@@ -220,6 +227,15 @@ impl Reader {
             Next::Ticks => {
                 found.push(whole);
                 Some(if word.contains('`') { Next::Plain } else { Next::Ticks })
+            }
+            Next::List => {
+                found.push(whole);
+                Some(if word.contains(']') { Next::Plain } else { Next::List })
+            }
+            Next::Braces => {
+                let end = word.find('}').unwrap_or(word.len());
+                found.push(at..at + end);
+                Some(if end < word.len() { Next::Plain } else { Next::Braces })
             }
             Next::Cookie => {
                 found.push(whole);
@@ -377,6 +393,7 @@ fn look_at_names(word: &str, blank: Option<usize>, at: usize, found: &mut Vec<Ra
                         scheme if is_authorization(name) && may_be_scheme(scheme) => Next::Credentials,
                         scheme if is_scheme(scheme) => Next::Secret,
                         _ if is_cookie(name) => after_cookie(word),
+                        value if word[..run.start].ends_with("${") && !value.contains('}') => Next::Braces,
                         value => after_value(value),
                     });
                 }
@@ -419,6 +436,7 @@ fn after_value(value: &str) -> Next {
     match value.strip_prefix("$(") {
         Some(command) => inside(1, command),
         None if value.starts_with('`') && value.matches('`').count() % 2 == 1 => Next::Ticks,
+        None if value.starts_with('[') && !value.contains(']') => Next::List,
         None => Next::Plain,
     }
 }

@@ -226,6 +226,7 @@ fn what_a_program_is_given_is_read_as_its_own() {
     assert_eq!(given("sort", &["-u", "a:b"]), ["-u", "a:b"]);
     assert_eq!(given("curl", &["sort", "-u", "ann:pw"]), ["sort", "-u", "ann:[redacted]"]);
     assert_eq!(given("mkdir", &["-p", "a"]), ["-p", "a"]);
+    assert_eq!(given("sudo -n mysql", &["-phunter2"]), ["-p[redacted]"]);
 }
 
 #[test]
