@@ -19,10 +19,12 @@ use aegis_gates::{
     policy::{Circumstances, LabelBook, Rules, Schema, SessionLabels, Source},
 };
 use aegis_routes::Catalog;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::ending::Mistake;
 
 /// One file of cases.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -83,18 +85,33 @@ impl fmt::Display for Outcome {
 
 /// The files of cases that a path names: itself, or those in the directory.
 pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_policy =
+        |file: &Path| file.extension().is_some_and(|ending| ending == "cedar" || ending == "examples");
     if !path.is_dir() {
+        if is_policy(path) {
+            return Err(no_cases(path, "is a policy file, and cases are YAML").into());
+        }
         return Ok(vec![path.to_owned()]);
     }
     let entries = fs::read_dir(path).with_context(|| format!("can't read {}", path.display()))?;
     let mut files: Vec<PathBuf> =
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    let policies = files.iter().any(|file| is_policy(file));
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
     files.sort();
     if files.is_empty() {
-        bail!("there are no cases (*.yaml) in {}", path.display());
+        let why = if policies { "holds policies, and no cases (*.yaml)" } else { "holds no cases (*.yaml)" };
+        return Err(no_cases(path, why).into());
     }
     Ok(files)
+}
+
+fn no_cases(path: &Path, why: &str) -> Mistake {
+    let path = path.display();
+    let next = format!(
+        "`aegis policy check {path}` runs the examples that policies carry; how cases are written is in docs/policy.md"
+    );
+    Mistake::new(format!("{path} {why}"), next)
 }
 
 /// Decides every case of a file.

@@ -293,3 +293,46 @@ fn a_configuration_is_no_context() {
         "{errors}"
     );
 }
+
+#[test]
+fn hints_name_the_command_that_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let policies = dir.path().join("policies");
+    std::fs::create_dir(&policies).unwrap();
+    std::fs::write(
+        policies.join("a.cedar"),
+        "forbid (principal, action == Action::\"fs.delete\", resource);",
+    )
+    .unwrap();
+    let (policies, file) = (policies.to_str().unwrap(), policies.join("a.cedar"));
+    let check = format!("aegis policy check {policies}");
+    for (arguments, words) in [
+        (&["policy", "replay", "--policies", "/no/such"][..], "aegis policy replay --policies DIR"),
+        (&["policy", "check", "/no/such"], "aegis policy check PATH"),
+        (&["policy", "test", policies], check.as_str()),
+        (&["policy", "test", policies], "holds policies, and no cases (*.yaml)"),
+        (&["policy", "test", file.to_str().unwrap()], "is a policy file, and cases are YAML"),
+        (&["approvals", "always"], "--tool, --user and --arguments or --any-arguments are missing"),
+        (&["approvals", "always", "--tool", "fs.write", "--any-arguments"], "--user is missing"),
+        (&["approvals", "always", "--tool", "fs.write"], "aegis approvals always --tool fs.write --user ann"),
+    ] {
+        let output = cli(dir.path(), arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_finding_of_several_lines_stays_in_its_column() {
+    let dir = tempfile::tempdir().unwrap();
+    write_config(dir.path(), "  limits: {max_concurrent_calls: none, drain_timout: 1s}");
+    let config = dir.path().join("config.yaml");
+    let output = cli(&dir.path().join("data"), &["doctor", "--config", config.to_str().unwrap()]);
+    let shown = text(&output.stdout);
+    let marks = ["good  ", "WARN  ", "BAD   ", "                     "];
+    assert!(shown.contains("2 mistakes"), "{shown}");
+    for line in shown.lines() {
+        assert!(marks.iter().any(|mark| line.starts_with(mark)), "{line}\n{shown}");
+    }
+}

@@ -392,3 +392,31 @@ fn label_rules_are_tried_out_in_shadow_and_ask_when_enforced() {
     assert_eq!(explain(&node, &["--having", "EXTERNAL_UNTRUSTED"]), Some(4));
     assert_eq!(explain(&node, &["--having", "UNTRUSTED"]), Some(2));
 }
+
+#[test]
+fn an_example_whose_context_says_otherwise_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("policies");
+    let policy = "// allow: fs.write {\"path\": \"a\", \"content\": \"\"} as read-only\n\
+                  // allow: fs.read {\"path\": \"a\"} as read-only\n\
+                  // deny: fs.delete {\"path\": \"a\"} as read-only\n\
+                  // allow: fs.read {\"path\": \"a\"} as reed-only\n\
+                  @id(\"no-deletes\") forbid (principal, action == Action::\"fs.delete\", resource);\n";
+    put(&directory, &[("a.cedar", policy)]);
+    let check = |more: &[&str]| {
+        let mut arguments = vec!["policy", "check", directory.to_str().unwrap()];
+        arguments.extend(more);
+        cli(&data(dir.path()), &arguments)
+    };
+    let output = check(&[]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let warnings: Vec<&str> = errors.lines().filter(|line| line.contains("a.cedar:")).collect();
+    assert_eq!(warnings.len(), 2, "{errors}");
+    assert!(
+        warnings[0].contains("a.cedar:1: the policies say allow, and the context `read-only` refuses"),
+        "{errors}"
+    );
+    assert!(warnings[1].contains("a.cedar:4: there is no security context `reed-only`"), "{errors}");
+    assert_eq!(json_of(&check(&["--json"]))["example_warnings"].as_array().unwrap().len(), 2);
+}

@@ -162,14 +162,14 @@ async fn diff(
 }
 
 fn tell_versions(versions: &[Value]) {
-    say!("\nversions, the newest first:");
+    say!("\nversions, the one that came into force last first:");
     for row in versions {
         let state = match (row["in_force"] == true, row["retired"].as_str()) {
             (true, _) => "in force",
             (false, Some(_)) => "sessions were told to drop it",
             (false, None) => "kept by sessions that attested under it",
         };
-        say!("  {}  since {}  {state}", text(&row["version"]), text(&row["first_seen"]));
+        say!("  {}  first in force {}  {state}", text(&row["version"]), text(&row["first_seen"]));
     }
 }
 

@@ -9,6 +9,7 @@ use std::{io::IsTerminal, time::Duration};
 use aegis_core::{
     Approval, ApprovalState, Timestamp,
     approval::{ApprovalOutcome, Standing},
+    quantity::enumerated,
 };
 use anyhow::Context;
 use serde_json::{Map, Value, json};
@@ -26,6 +27,8 @@ use crate::{
 const MOMENT: Duration = Duration::from_secs(5);
 /// How arguments are said.
 const EXAMPLE: &str = r#"for example --arguments '{"path": {"glob": "/workspace/docs/**"}}'"#;
+const WHOLE_EXAMPLE: &str = "aegis approvals always ID means the call of a request that waits (`aegis approvals list`); or for example \
+     aegis approvals always --tool fs.write --user ann --any-arguments";
 /// How much of a pattern a table shows.
 const LONGEST_PATTERN: usize = 80;
 
@@ -175,6 +178,25 @@ fn exactly(approval: &Approval) -> Value {
 }
 
 async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
+    if wanted.id.is_none() {
+        let is_said = wanted.arguments.is_some() || wanted.any_arguments;
+        let unsaid: Vec<&str> = [
+            ("--tool", wanted.tool.is_some()),
+            ("--user", wanted.user.is_some()),
+            ("--arguments or --any-arguments", is_said),
+        ]
+        .into_iter()
+        .filter_map(|(flag, is_said)| (!is_said).then_some(flag))
+        .collect();
+        if !unsaid.is_empty() {
+            let message = format!(
+                "without a request, say what is agreed to: {} {} missing",
+                enumerated(&unsaid),
+                if unsaid.len() == 1 { "is" } else { "are" }
+            );
+            return Err(Mistake::new(message, WHOLE_EXAMPLE).into());
+        }
+    }
     let client = client(global, &wanted.acting)?;
     let mut row = match &wanted.id {
         None => json!({}),
@@ -199,9 +221,8 @@ async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
         }
     }
     if let Some(arguments) = &wanted.arguments {
-        let Ok(pattern) = serde_json::from_str::<Map<String, Value>>(arguments) else {
-            return Err(Mistake::new("the arguments are no JSON object", EXAMPLE).into());
-        };
+        let pattern = serde_json::from_str::<Map<String, Value>>(arguments)
+            .map_err(|error| Mistake::new(format!("the arguments are no JSON object: {error}"), EXAMPLE))?;
         row["arguments"] = pattern.into();
         row["only_named"] = false.into();
     } else if wanted.any_arguments {
@@ -209,18 +230,9 @@ async fn always(global: &Global, wanted: &Always) -> anyhow::Result<Ending> {
         if let Some(row) = row.as_object_mut() {
             row.retain(|member, _| !["arguments", "only_named"].contains(&member.as_str()));
         }
-    } else if wanted.id.is_none() {
-        let unsaid = "which arguments? --arguments PATTERN, or --any-arguments for every call of the tool";
-        return Err(Mistake::new(unsaid, EXAMPLE).into());
     }
     row["until"] = json!(wanted.until);
     row["covers_labels"] = wanted.covers_labels.into();
-    for (member, flag) in [("tool", "--tool"), ("user", "--user")] {
-        if row[member].is_null() {
-            let missing = format!("{flag} is missing");
-            return Err(Mistake::new(missing, "say it, or name a request, whose call is then meant").into());
-        }
-    }
     let made = client.post("/v1/approvals/always", &row).await?;
     let Answer::Ok(standing) = &made else { return Ok(finish(global, made, |_| {})) };
     if !global.json {

@@ -1,10 +1,18 @@
 mod explain;
 mod replay;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use aegis_core::{config::LabelRules, quantity::counted};
-use aegis_gates::policy::{Problem, Rules, RulesError, Source};
+use aegis_core::{Verdict, config::LabelRules, nearest::suggestion, quantity::counted};
+use aegis_gates::{
+    ArgumentsGate, PolicyGate,
+    policy::{
+        Circumstances, Example, ExampleVerdict, LabelBook, Problem, Rules, RulesError, SessionLabels, Source,
+    },
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -41,7 +49,7 @@ impl Ground {
     /// told.
     fn lay(global: &Global, policies: Option<&Path>) -> anyhow::Result<Result<Self, Ending>> {
         let known = Known::read(global)?;
-        let directory = place(global, &known, policies)?;
+        let directory = place(global, &known, policies, "aegis policy replay --policies DIR")?;
         let read = sources(&directory, policies.is_some()).and_then(|sources| {
             Rules::compile(&sources, &known.schema(), known.config.spec.policy.label_rules)
         });
@@ -56,10 +64,10 @@ impl Ground {
 }
 
 /// Where the policies are that are meant. One that was named must be there: a slip of the pen would otherwise be a set
-/// without rules.
-fn place(global: &Global, known: &Known, named: Option<&Path>) -> anyhow::Result<PathBuf> {
+/// without rules. `usage` is the command that names one.
+fn place(global: &Global, known: &Known, named: Option<&Path>, usage: &str) -> anyhow::Result<PathBuf> {
     match named {
-        Some(named) if !named.exists() => Err(nothing_at(named).into()),
+        Some(named) if !named.exists() => Err(nothing_at(named, usage).into()),
         Some(named) => Ok(named.to_owned()),
         None => Ok(node::policies(&known.config, &locate::data_dir(global)?)),
     }
@@ -75,14 +83,14 @@ fn sources(place: &Path, named: bool) -> Result<Vec<Source>, RulesError> {
     Ok(sources)
 }
 
-fn nothing_at(path: &Path) -> Mistake {
+fn nothing_at(path: &Path, usage: &str) -> Mistake {
     let message = format!("there is nothing at {}", path.display());
-    Mistake::new(message, "name a `*.cedar` file, or a directory of them: aegis policy check PATH")
+    Mistake::new(message, format!("name a `*.cedar` file, or a directory of them: {usage}"))
 }
 
 fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
     let known = Known::read(global)?;
-    let path = place(global, &known, named)?;
+    let path = place(global, &known, named, "aegis policy check PATH")?;
     // A node need not have policies, unless its configuration says where they are.
     let absent = !path.exists();
     if absent && known.config.spec.policy.directory.is_some() {
@@ -98,6 +106,7 @@ fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
         Ok(rules) => {
             let (count, examples) = (rules.list().len(), rules.examples().len());
             let doubts = known.doubts();
+            let otherwise = contexts_say_otherwise(&known, &rules);
             if global.json {
                 let contexts = doubts.iter().map(
                     |doubt| json!({"context": doubt.context, "pointer": doubt.pointer, "message": doubt.message}),
@@ -109,11 +118,13 @@ fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
                     "examples": examples,
                     "warnings": rules.warnings(),
                     "context_warnings": contexts.collect::<Vec<_>>(),
+                    "example_warnings": otherwise,
                     "problems": [],
                 }));
             } else {
                 rules.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
                 doubts.iter().for_each(|doubt| eprintln!("warning: {doubt}"));
+                otherwise.iter().for_each(|told| eprintln!("warning: {told}"));
                 let (count, examples) = (counted(count, "rule"), counted(examples, "example"));
                 if absent {
                     say!(
@@ -132,6 +143,44 @@ fn check(global: &Global, named: Option<&Path>) -> anyhow::Result<Ending> {
             Ok(Ending::Failed)
         }
     }
+}
+
+/// Examples that policies alone let through, and that no caller would get through: the context that they name refuses
+/// the call, or is not there. What policies say holds all the same, so these are remarks.
+fn contexts_say_otherwise(known: &Known, rules: &Rules) -> Vec<String> {
+    let contexts = known.contexts();
+    let gate = PolicyGate::new(&contexts, Rules::none(), LabelBook::forgetful())
+        .under(known.config.spec.exec.ceiling.clone());
+    let examples = rules.examples().iter().filter_map(|held| Some((held, Example::parse(&held.text).ok()?)));
+    let mut told = Vec::new();
+    for (held, example) in examples.filter(|(_, example)| example.names_context) {
+        let name = example.caller.context.as_str();
+        let place = format!("{}:{}", held.file, held.line);
+        if !contexts.iter().any(|context| context.name.as_str() == name) {
+            let close = suggestion(name, contexts.iter().map(|context| context.name.as_str()));
+            told.push(format!("{place}: there is no security context `{name}`{close}"));
+            continue;
+        }
+        let Some(tool) =
+            known.catalog.resolve(&example.tool).filter(|_| held.verdict != ExampleVerdict::Deny)
+        else {
+            continue;
+        };
+        let mut arguments = example.arguments.clone();
+        let complete = ArgumentsGate::new([tool.as_ref()]).check(&tool, &mut arguments).is_ok();
+        let labels = Arc::new(SessionLabels::of(&[]));
+        let circumstances = Circumstances { labels: &labels, now: example.at, hidden: &[] };
+        let decision = gate.decide_under(&example.caller, &tool, &arguments, &circumstances);
+        if let Verdict::Deny(violation) = decision.verdict.verdict
+            && complete
+        {
+            told.push(format!(
+                "{place}: the policies say {}, and the context `{name}` refuses the call ({})",
+                held.verdict, violation.kind
+            ));
+        }
+    }
+    told
 }
 
 fn tell_error(global: &Global, path: &Path, error: &RulesError) {
@@ -172,9 +221,11 @@ fn test(global: &Global, paths: &[PathBuf], all: bool) -> anyhow::Result<Ending>
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.holds()).count();
+    let otherwise = contexts_say_otherwise(&ground.known, &ground.rules);
     if global.json {
         json_line(&json!({
             "examples": ground.rules.examples(),
+            "example_warnings": otherwise,
             "cases": outcomes.len(),
             "failed": failed,
             "outcomes": outcomes.iter().filter(|outcome| all || !outcome.holds()).collect::<Vec<_>>(),
@@ -197,6 +248,7 @@ fn test(global: &Global, paths: &[PathBuf], all: bool) -> anyhow::Result<Ending>
         if !rows.is_empty() {
             table(["", "VERDICT", "CALL", "FILE"], &rows);
         }
+        otherwise.iter().for_each(|told| eprintln!("warning: {told}"));
         say!("hold: {} of the policies in force", counted(ground.rules.examples().len(), "example"));
         if !paths.is_empty() {
             say!("hold: {} of {}", outcomes.len() - failed, counted(outcomes.len(), "case"));

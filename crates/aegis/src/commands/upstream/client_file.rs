@@ -102,7 +102,15 @@ fn whole(text: &str) -> Result<Value, String> {
         Err(_) if text.trim_start().starts_with(['{', '[', '/']) && !text.contains("[mcp_servers") => {
             Err(format!("it is no JSON: {json}"))
         }
-        Err(error) => Err(format!("it is neither JSON nor TOML: {}", error.message())),
+        Err(error) => {
+            let place = error.span().map_or_else(String::new, |span| {
+                let before = text.get(..span.start).unwrap_or(text);
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+                format!(" at line {line} column {column}")
+            });
+            Err(format!("it is neither JSON nor TOML: {}{place}; as JSON: {json}", error.message()))
+        }
     }
 }
 
@@ -304,6 +312,11 @@ fn as_text(value: &Value) -> String {
 }
 
 /// Editors take comments and commas before a closing bracket in their JSON.
+/// As many bytes: what a parser then says of lines and columns is true of the file.
+fn blank(character: char) -> &'static str {
+    if character == '\n' { "\n" } else { &"    "[..character.len_utf8()] }
+}
+
 fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -319,14 +332,17 @@ fn without_comments(text: &str) -> String {
                 kept.push(c);
             }
             '/' if !in_string && rest.peek() == Some(&'/') => {
-                while rest.peek().is_some_and(|c| *c != '\n') {
-                    rest.next();
+                kept.push(' ');
+                while let Some(c) = rest.next_if(|c| *c != '\n') {
+                    kept.push_str(blank(c));
                 }
             }
             '/' if !in_string && rest.peek() == Some(&'*') => {
                 rest.next();
+                kept.push_str("  ");
                 let mut last = ' ';
                 for c in rest.by_ref() {
+                    kept.push_str(blank(c));
                     if last == '*' && c == '/' {
                         break;
                     }
@@ -336,7 +352,7 @@ fn without_comments(text: &str) -> String {
             ']' | '}' if !in_string => {
                 let end = kept.trim_end().len();
                 if kept[..end].ends_with(',') {
-                    kept.truncate(end - 1);
+                    kept.replace_range(end - 1..end, " ");
                 }
                 kept.push(c);
             }

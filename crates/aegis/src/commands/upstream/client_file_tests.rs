@@ -96,7 +96,21 @@ fn tables_of_codex_are_taken_over() {
     assert_eq!(server("docs").headers["X-Region"], "eu");
     assert!(!server("off").enabled);
     let wrong = read("[mcp_servers.a\n", &[], &|_| None).unwrap_err().to_string();
-    assert!(wrong.contains("neither JSON nor TOML"), "{wrong}");
+    assert!(wrong.contains("neither JSON nor TOML") && wrong.contains("at line 1 column 15"), "{wrong}");
+}
+
+#[test]
+fn a_mistake_is_told_where_it_stands_in_the_file() {
+    let told = |text: &str| read(text, &[], &|_| None).unwrap_err().to_string();
+    let bad = "{\n  // é: a remark\n  /* and\n  another */ \"a\": [1,\n  ],\n  \"mcpServers\": nope\n}";
+    assert!(told(bad).ends_with("at line 6 column 18"), "{}", told(bad));
+    assert!(
+        told("{\"a\": /* b */ 1,\n \"c\"}").ends_with("at line 2 column 5"),
+        "{}",
+        told("{\"a\": 1,\n \"c\"}")
+    );
+    let toml = "[mcp_servers.a]\ncommand = \"x\"\nargs = [1,,2]\n";
+    assert!(told(toml).contains("at line 3 column"), "{}", told(toml));
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub struct Example {
     pub tool: String,
     pub arguments: Map<String, Value>,
     pub caller: Caller,
+    /// Whether the context was named, and is not the one that is taken otherwise.
+    pub names_context: bool,
     /// What the session has read.
     pub labels: Vec<TrustClass>,
     /// Whether a command is granted any domain.
@@ -97,6 +99,7 @@ impl Example {
                 session: None,
                 pinned: None,
             },
+            names_context: false,
             labels: Vec::new(),
             egress: false,
             at: Timestamp::from_millis(WHEN),
@@ -117,6 +120,7 @@ impl Example {
                     None => (value, Tier::User),
                 };
                 self.caller.context = context.into();
+                self.names_context = true;
                 self.caller.tier = tier;
             }
             "by" => self.caller.user = value.into(),
