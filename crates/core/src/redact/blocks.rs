@@ -88,7 +88,7 @@ fn look_at_yaml(text: &str, found: &mut Vec<Range<usize>>) {
             continue;
         }
         if let Some((name, begun)) = list {
-            let is_item = column >= name && matches!(body[column..].as_bytes(), [b'-'] | [b'-', b' ', ..]);
+            let is_item = column >= name && matches!(&body.as_bytes()[column..], [b'-'] | [b'-', b' ', ..]);
             if body.is_empty() || is_item || (begun && column > name) {
                 found.extend((!body.is_empty()).then(|| start + column..start + body.len()));
                 list = Some((name, begun || is_item));

@@ -148,12 +148,10 @@ fn elements_that_name_a_secret_in_an_attribute_hold_one() {
         r#"<entry key="password">a<entry key="b">c</entry>hunter</entry>"#,
         r#"<meta name="csrf-token" content="hunter">x</meta>"#,
     ]);
-    for (text, shown) in [(
-        r#"<property name="user">ann</property><property name="password">hunter</property>"#,
-        r#"<property name="user">ann</property><property name="password">[redacted]</property>"#,
-    )] {
-        assert_eq!(masked_text(text), shown);
-    }
+    assert_eq!(
+        masked_text(r#"<property name="user">ann</property><property name="password">hunter</property>"#),
+        r#"<property name="user">ann</property><property name="password">[redacted]</property>"#
+    );
     assert_stays(&[
         r#"<property name="user">hunter</property>"#,
         r#"<add key="color" value="hunter"/>"#,

@@ -177,7 +177,8 @@ async fn a_log_that_was_taken_away_is_not_replaced() {
         gone(home);
         fs::remove_file(home.join("audit.key")).unwrap();
     };
-    let ways: [(&str, &dyn Fn(&Path)); 4] = [
+    type Way<'a> = (&'a str, &'a dyn Fn(&Path));
+    let ways: [Way<'_>; 4] = [
         ("removed", &gone),
         ("emptied", &emptied),
         ("without tables", &bare),
