@@ -1,10 +1,16 @@
 //! Where things are: the data directory, the configuration file, the running node.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
 
 use aegis_core::{Secret, config::NodeConfig, quantity::counted};
 use aegis_stores::DataDir;
 use anyhow::{Context, anyhow};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -63,7 +69,7 @@ pub fn config_file(global: &Global) -> anyhow::Result<Option<PathBuf>> {
 /// Reads a configuration, or says everything that is wrong with it.
 pub fn read_config(file: Option<&Path>) -> anyhow::Result<NodeConfig> {
     let Some(file) = file else { return Ok(NodeConfig::default()) };
-    let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+    let text = read_regular(file).with_context(|| format!("can't read {}", file.display()))?;
     NodeConfig::parse(&text).map_err(|mistakes| {
         let name = file.display().to_string();
         let shown: Vec<String> = mistakes.iter().map(|mistake| mistake.render(&text, &name)).collect();
@@ -71,6 +77,18 @@ pub fn read_config(file: Option<&Path>) -> anyhow::Result<NodeConfig> {
             format!("the configuration has {}:\n{}", counted(mistakes.len(), "mistake"), shown.join("\n"));
         Obstacle::new(message, format!("correct it; `aegis config validate {name}` checks it again")).into()
     })
+}
+
+/// The text of a file. Whatever else has its name by now is not waited for: a pipe may never have anything to say.
+fn read_regular(file: &Path) -> io::Result<String> {
+    let no_waiting = OFlags::NONBLOCK.bits().cast_signed();
+    let mut opened = OpenOptions::new().read(true).custom_flags(no_waiting).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let mut text = String::new();
+    opened.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// The node that runs on this data directory, if one does.
@@ -124,4 +142,19 @@ pub fn operator_token(data: &Path) -> anyhow::Result<Secret> {
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("can't read the operator's token in {}", file.display()))?;
     Ok(Secret::new(text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_configuration_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("config.yaml");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let error = format!("{:#}", read_config(Some(&pipe)).unwrap_err());
+        assert!(error.ends_with("it is no regular file"), "{error}");
+    }
 }

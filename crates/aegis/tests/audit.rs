@@ -7,6 +7,7 @@ mod common;
 use std::{
     io::{BufRead, BufReader},
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 use common::{AEGIS, TestNode, cli, data, signal, text};
@@ -204,6 +205,30 @@ fn a_log_that_is_gone_stops_the_start_until_the_keys_are_moved_away() {
         (&json!(1), &json!("audit-begun-anew")),
         "{first}"
     );
+}
+
+/// Commands that act as a node, and starts that fail, make a registry and record nothing.
+#[test]
+fn a_log_in_which_nothing_was_recorded_yet_is_none_that_was_taken_away() {
+    let listed = Arc::new(tempfile::tempdir().unwrap());
+    for _ in 0..2 {
+        let output = cli(&data(listed.path()), &["tools", "list"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let refused = Arc::new(tempfile::tempdir().unwrap());
+    let policies = data(refused.path()).join("policies");
+    std::fs::create_dir_all(&policies).unwrap();
+    std::fs::write(policies.join("a.cedar"), "forbid").unwrap();
+    assert!(TestNode::try_on(refused.clone()).is_err());
+    assert!(data(refused.path()).join("registry.db").exists());
+    std::fs::remove_file(policies.join("a.cedar")).unwrap();
+    for dir in [listed, refused] {
+        let node = TestNode::on(dir);
+        assert!(!node.log().contains("begins anew"), "{}", node.log());
+        let records = node.records();
+        assert!(!records.is_empty());
+        assert!(records.iter().all(|record| record["entry"]["action"] != "audit-begun-anew"), "{records:?}");
+    }
 }
 
 #[test]

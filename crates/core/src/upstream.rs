@@ -78,9 +78,10 @@ pub struct ServerStatus {
     pub quarantined: usize,
     /// Tools whose definitions an operator rejected.
     pub rejected: usize,
-    /// Tools that are not passed on although they could be meant to: nothing can be made of their definitions, or their
-    /// names are another server's.
+    /// Tools that are not passed on although they could be meant to: nothing can be made of their definitions.
     pub unusable: usize,
+    /// Tools whose names are another server's.
+    pub ceded: usize,
     pub connections: usize,
     pub calls_in_work: usize,
     /// Starts after the first.
@@ -356,20 +357,19 @@ impl Standing {
         matches!(self, Self::New | Self::Changed)
     }
 
-    /// Why a tool of this standing can't be called.
-    pub fn withheld(self, server: &str) -> Option<String> {
+    /// Why a tool of this standing can't be called. `tool` is what the server calls it: without it, everything that waits
+    /// would be accepted.
+    pub fn withheld(self, server: &str, tool: &str) -> Option<String> {
+        let (diff, accept) =
+            (format!("`aegis upstream diff {server}`"), format!("`aegis upstream accept {server} {tool}`"));
         match self {
             Self::Accepted => None,
-            Self::New => Some(format!(
-                "its definition waits for an operator: `aegis upstream diff {server}`, then `aegis upstream accept {server}`"
-            )),
+            Self::New => Some(format!("its definition waits for an operator: {diff}, then {accept}")),
             Self::Changed => Some(format!(
-                "its definition has changed since it was accepted: `aegis upstream diff {server}` shows how, `aegis \
-                 upstream accept {server}` accepts it"
+                "its definition has changed since it was accepted: {diff} shows how, {accept} accepts it"
             )),
             Self::Rejected => Some(format!(
-                "an operator rejected its definition: `aegis upstream diff {server}` shows it, `aegis upstream accept {server} \
-                 TOOL` accepts it after all"
+                "an operator rejected its definition: {diff} shows it, {accept} accepts it after all"
             )),
         }
     }

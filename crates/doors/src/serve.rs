@@ -18,10 +18,10 @@ use crate::{Doors, router};
 const HEADER_TIME: Duration = Duration::from_secs(60);
 /// Open connections; the kernel's queue holds further ones back.
 const MOST_CONNECTIONS: usize = 4096;
-/// How long connections may take to finish once the node is stopping.
-const GOODBYE_TIME: Duration = Duration::from_secs(20);
+/// What connections may take to send the answers of calls that ended at the very last.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Serves until `doors.stopping` is cancelled, then lets requests in work finish.
+/// Serves until `doors.stopping` is cancelled, then lets requests in work finish, in the time that the plane has for them.
 pub async fn serve(listener: TcpListener, doors: &Arc<Doors>) {
     let service = TowerToHyperService::new(router(doors));
     let mut builder = http1::Builder::new();
@@ -44,7 +44,8 @@ pub async fn serve(listener: TcpListener, doors: &Arc<Doors>) {
         });
     }
     drop(listener);
-    if tokio::time::timeout(GOODBYE_TIME, farewell.shutdown()).await.is_err() {
+    let patience = doors.plane.drain_time() + LAST_ANSWERS;
+    if tokio::time::timeout(patience, farewell.shutdown()).await.is_err() {
         tracing::warn!("some connections were still open at the end");
     }
 }

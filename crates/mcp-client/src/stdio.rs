@@ -67,8 +67,8 @@ pub(crate) fn spawn(
     if let Some(pid) = child.id() {
         let _ = shared.pid.set(pid);
     }
-    tokio::spawn(listen(complaints, Arc::clone(&shared)));
-    tokio::spawn(tend(child, reader, Arc::clone(&shared)));
+    let listener = tokio::spawn(listen(complaints, Arc::clone(&shared)));
+    tokio::spawn(tend(child, reader, listener, Arc::clone(&shared)));
     Ok(shared)
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn host(
     let Hosted { pid, input, output, complaints, keeper } = program;
     let (shared, reader) = open(input, output, identity, limits, handler);
     let _ = shared.pid.set(pid);
-    tokio::spawn(listen(complaints, Arc::clone(&shared)));
-    tokio::spawn(attend(keeper, reader, Arc::clone(&shared)));
+    let listener = tokio::spawn(listen(complaints, Arc::clone(&shared)));
+    tokio::spawn(attend(keeper, reader, listener, Arc::clone(&shared)));
     shared
 }
 
@@ -195,7 +195,7 @@ async fn listen(complaints: impl AsyncRead + Unpin, shared: Arc<Shared>) {
 /// Notices when the child ends, and sees that it does once nobody needs it.
 ///
 /// The child is reaped last: until then its number, which is that of its group, can't become another's.
-async fn tend(mut child: Child, mut reader: JoinHandle<()>, shared: Arc<Shared>) {
+async fn tend(mut child: Child, mut reader: JoinHandle<()>, listener: JoinHandle<()>, shared: Arc<Shared>) {
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let tell = |signal| {
         if let Some(group) = group {
@@ -229,13 +229,15 @@ async fn tend(mut child: Child, mut reader: JoinHandle<()>, shared: Arc<Shared>)
     tell(Signal::KILL);
     let ended = child.wait().await;
     if went {
+        // Its last complaint often says why, and is to be heard with the end.
+        let _ = tokio::time::timeout(LAST_WORDS, listener).await;
         shared.end(&Error::Closed(how(ended).into()));
     }
     shared.gone.cancel();
 }
 
 /// As [`tend`], where somebody else knows the program.
-async fn attend(keeper: Keeper, mut reader: JoinHandle<()>, shared: Arc<Shared>) {
+async fn attend(keeper: Keeper, mut reader: JoinHandle<()>, listener: JoinHandle<()>, shared: Arc<Shared>) {
     let mut kept = keeper(shared.stopping.clone());
     let how = tokio::select! {
         how = &mut kept => {
@@ -251,6 +253,9 @@ async fn attend(keeper: Keeper, mut reader: JoinHandle<()>, shared: Arc<Shared>)
             }
         },
     };
+    if !shared.stopping.is_cancelled() {
+        let _ = tokio::time::timeout(LAST_WORDS, listener).await;
+    }
     shared.end(&Error::Closed(how.into()));
     shared.gone.cancel();
 }

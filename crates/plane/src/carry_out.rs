@@ -136,13 +136,28 @@ impl Plane {
         let heard = Heard { plane: self, caller: &caller, call, tool: &tool, listener };
         let route = self.catalog().carry_out(permit, &tool, arguments, self, self, &cancel, &heard);
         let from = Instant::now();
-        let (carried, answer) =
-            under_deadline(route, self.limits.call_timeout.0, mutates, &cancel, answer).await;
+        let too_late = self.too_late();
+        let (carried, answer) = under_deadline(route, too_late, mutates, &cancel, answer).await;
         let server = served_by(&tool, &carried);
         draft.carried(tool.route, server, from, self.meters());
         drop(charge);
         let result = self.conclude(&caller, &tool, draft, carried, largest).await;
         Carried::Ended(Box::new(result), answer)
+    }
+
+    /// Ends when a call that begins now has to end, with the reason.
+    async fn too_late(&self) -> Violation {
+        let (limit, drain) = (self.limits.call_timeout.0, self.limits.drain_timeout.0);
+        let (message, rule) = tokio::select! {
+            () = tokio::time::sleep(limit) => {
+                (format!("the call ran past its {} s", limit.as_secs()), "spec.limits.call_timeout")
+            }
+            () = self.drain.up(drain) => {
+                let message = format!("the node stops, and the call did not end within {} s", drain.as_secs_f32());
+                (message, "spec.limits.drain_timeout")
+            }
+        };
+        Violation::new(ViolationKind::DeadlineExceeded, message).rule(rule)
     }
 
     /// Writes the record of a call that ran, and tells listeners.
@@ -271,7 +286,7 @@ fn changed_meanwhile() -> Violation {
 /// is answered at the deadline all the same.
 async fn under_deadline(
     route: impl Future<Output = Result<Outcome, Violation>>,
-    limit: Duration,
+    too_late: impl Future<Output = Violation>,
     mutates: bool,
     cancel: &CancellationToken,
     answer: Option<Answer>,
@@ -284,23 +299,16 @@ async fn under_deadline(
         })
     });
     let mut route = std::pin::pin!(route);
-    let late = || {
-        Violation::new(
-            ViolationKind::DeadlineExceeded,
-            format!("the call ran past its {} s", limit.as_secs()),
-        )
-        .rule("spec.limits.call_timeout")
-    };
     tokio::select! {
         biased;
         ended = &mut route => return (ended, answer),
-        () = tokio::time::sleep(limit) => {
+        late = too_late => {
             cancel.cancel();
             if !mutates {
-                return (Err(late()), answer);
+                return (Err(late), answer);
             }
             if let Some(answer) = answer {
-                let _ = answer.send(Err(late().hint("it may still take effect; its audit record will say")));
+                let _ = answer.send(Err(late.hint("it may still take effect; its audit record will say")));
             }
         }
         () = cancel.cancelled(), if !mutates => {

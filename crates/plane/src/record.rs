@@ -225,9 +225,9 @@ fn key_digests(record: &mut CallRecord, audit: &AuditLog) {
     }
 }
 
-/// The digest of a request's arguments as the log has it.
-pub(crate) fn told_digest(approval: &Approval, audit: &AuditLog) -> String {
-    match redact::hides_any(&redact::arguments(&approval.arguments)) {
+/// The digest of a request's arguments as the log has it, which has of the arguments themselves what was kept.
+pub(crate) fn told_digest(approval: &Approval, kept: &Map<String, Value>, audit: &AuditLog) -> String {
+    match redact::hides_any(kept) {
         true => audit.keyed(&approval.arguments_sha256),
         false => approval.arguments_sha256.clone(),
     }

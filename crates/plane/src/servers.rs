@@ -60,6 +60,8 @@ pub enum ServerError {
          `aegis upstream sign-in {0}`"
     )]
     Moved(String),
+    #[error("the server `{0}` has not been started: servers run while a node does, `aegis up`")]
+    NotStarted(String),
     #[error("nothing of `{0}` waits for a decision: `aegis upstream diff {0}` shows what does")]
     NothingProposed(String),
     #[error(transparent)]
@@ -341,7 +343,14 @@ impl Servers {
 
     /// Starts a server anew, and waits for what comes of it.
     pub async fn restart(&self, name: &str, operator: &Caller) -> Result<Server, ServerError> {
-        self.show(name).await?;
+        let found = self.show(name).await?;
+        // Only what happens is recorded.
+        if !found.configured.server.enabled {
+            return Err(UpstreamError::Disabled(name.to_owned()).into());
+        }
+        if found.status.is_none() {
+            return Err(ServerError::NotStarted(name.to_owned()));
+        }
         self.record("upstream-restarted", name, [], operator).await?;
         self.live.restart(name).await?;
         self.live.started(name).await;

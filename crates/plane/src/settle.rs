@@ -3,11 +3,11 @@
 use std::{sync::OnceLock, time::Duration};
 
 use aegis_core::{
-    Timestamp, Violation,
+    Violation,
     record::{Entry, NodeRecord},
 };
-use serde_json::Map;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     pipeline::{Plane, unrecordable},
@@ -19,34 +19,31 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The end of a node, which several wait for one after the other: they share one time.
 #[derive(Debug, Default)]
-pub(crate) struct Drain(OnceLock<Instant>);
+pub(crate) struct Drain {
+    began: OnceLock<Instant>,
+    begun: CancellationToken,
+}
 
 impl Drain {
     fn begin(&self) {
-        self.0.get_or_init(Instant::now);
+        self.began.get_or_init(Instant::now);
+        self.begun.cancel();
     }
 
     fn left(&self, whole: Duration) -> Duration {
-        self.0.get().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
+        self.began.get().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
+    }
+
+    /// Ends when the node stops and the time of its calls is up.
+    pub(crate) async fn up(&self, whole: Duration) {
+        self.begun.cancelled().await;
+        tokio::time::sleep(self.left(whole)).await;
     }
 }
 
 impl Plane {
-    /// Settles what a killed node left open: every intent without an outcome gets its record. A log that begins where
-    /// an earlier node has been at work says so before anything else.
+    /// Settles what a killed node left open: every intent without an outcome gets its record.
     pub async fn settle_interrupted(&self) -> Result<usize, Violation> {
-        if self.audit().begins_anew() {
-            let log = self.audit().path().display();
-            tracing::warn!(%log, "the audit log begins anew, and an earlier node has been at work here");
-            let key = self.audit().public_key().id().to_string();
-            self.note(NodeRecord {
-                time: Timestamp::now(),
-                action: "audit-begun-anew".into(),
-                caller: None,
-                detail: Map::from_iter([("key".to_owned(), key.into())]),
-            })
-            .await?;
-        }
         let open = self.audit().unfinished_intents();
         for intent in open {
             tracing::warn!(call = %intent.call, tool = %intent.tool, "a call was interrupted; its effect is not known");
@@ -117,7 +114,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(20)).await;
         drain.begin();
         assert_eq!(drain.left(whole), Duration::from_secs(10));
-        tokio::time::advance(Duration::from_secs(20)).await;
+        drain.up(whole).await;
         assert_eq!(drain.left(whole), Duration::ZERO);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -70,6 +70,8 @@ struct SlowSignIn {
     asked: Notify,
     let_go: Notify,
     kept: Arc<AtomicBool>,
+    /// Where the definitions of a server are written down once more while it is taken out of service.
+    pins: OnceLock<Registry>,
 }
 
 impl Upstreams for SlowSignIn {
@@ -97,8 +99,12 @@ impl Upstreams for SlowSignIn {
         NoUpstreams.test(server)
     }
 
-    fn replace<'a>(&'a self, _: Vec<McpServer>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
+    fn replace<'a>(&'a self, servers: Vec<McpServer>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(pins) = self.pins.get().filter(|_| servers.iter().all(|server| server.name != "r")) {
+                pins.see("r", FirstUse, &[definition("late")]).await.unwrap();
+            }
+        })
     }
 
     fn lacks<'a>(&'a self, _: &'a McpServer) -> BoxFuture<'a, Lacks> {
@@ -203,6 +209,18 @@ async fn tokens_for_a_server_that_is_gone_are_not_kept() {
     live.let_go.notify_one();
     stage.servers.finish_sign_in("r", &back, &operator).await.unwrap();
     assert!(live.kept.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn what_a_server_lists_while_it_is_removed_is_forgotten_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    let live = Arc::new(SlowSignIn::default());
+    let stage = stage_with(home.path(), live.clone()).await;
+    let server = McpServer { url: Some("https://mcp.example.org/mcp".to_owned()), ..McpServer::named("r") };
+    stage.servers.add(server, &operator()).await.unwrap();
+    live.pins.set(stage.registry.clone()).unwrap();
+    stage.servers.remove("r", &operator()).await.unwrap();
+    assert!(stage.registry.pins("r", true).await.unwrap().is_empty());
 }
 
 #[tokio::test]

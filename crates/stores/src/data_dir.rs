@@ -227,7 +227,8 @@ impl DataDir {
         // Before the lock file is made: a newer directory stays exactly as it is.
         paths.version()?;
         let lock = Arc::new(lock(&paths)?);
-        let earlier_registry = paths.registry_database().exists();
+        // An empty one is what an interrupted attempt to make it left.
+        let earlier_registry = fs::metadata(paths.registry_database()).is_ok_and(|found| found.len() > 0);
         let directory = Self { paths, earlier_registry, _lock: lock };
         // Again, now that nobody else can be writing it.
         if directory.version()?.is_none() {

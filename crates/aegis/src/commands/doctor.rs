@@ -11,7 +11,7 @@ use std::{
 use aegis_core::config::NodeConfig;
 use aegis_routes::exec::{Runtimes, Sandbox};
 use aegis_sandbox::State as LayerState;
-use aegis_stores::DataDir;
+use aegis_stores::{AuditLog, DataDir, audit::AuditError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -158,17 +158,15 @@ fn data_directory(data: &Path) -> Finding {
         return Finding::bad(CHECK, format!("{shown} can't be written"), "run as its owner, or chown it");
     }
     match DataDir::read_only(data) {
-        Ok(paths)
-            if (paths.audit_key().exists() || paths.audit_public_key().exists())
-                && fs::metadata(paths.audit_database()).map_or(true, |log| log.len() == 0) =>
-        {
-            Finding::bad(
+        Ok(paths) => match AuditLog::check(&paths) {
+            Ok(()) => Finding::good(CHECK, shown.to_string()),
+            Err(AuditError::Lost { path, .. }) => Finding::bad(
                 CHECK,
-                format!("{} is missing or empty, and its key is there", paths.audit_database().display()),
+                format!("{} is missing or empty, and its key is there", path.display()),
                 "put it back from a backup, or move audit.key and audit.pub away to begin a new log",
-            )
-        }
-        Ok(_) => Finding::good(CHECK, shown.to_string()),
+            ),
+            Err(error) => Finding::bad(CHECK, error.to_string(), "see the message; nothing was changed"),
+        },
         Err(aegis_stores::data_dir::DataDirError::Missing { .. }) => {
             Finding::good(CHECK, format!("{shown} is empty; `aegis up` fills it"))
         }

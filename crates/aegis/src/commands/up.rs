@@ -70,6 +70,7 @@ pub(super) async fn run(global: &Global, command: &Up) -> anyhow::Result<Ending>
     });
     signals.first().await;
     tracing::info!("stopping: calls in work may finish");
+    node.doors.plane.begin_drain();
     node.doors.stopping.cancel();
     let _ = server.await;
     if let Some(exports) = exports {

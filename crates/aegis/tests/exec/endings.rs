@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Scene, processes_with};
-use crate::common::{read_answer, wait_until};
+use crate::common::{data, read_answer, records, signal, wait_until};
 
 #[test]
 fn a_runaway_is_killed_with_all_it_started() {
@@ -62,6 +62,42 @@ fn a_killed_node_leaves_no_orphan() {
     wait_until(|| processes_with("sleep\u{0}86404").len() >= 6);
     drop(scene.node.kill());
     wait_until(|| processes_with("sleep\u{0}86404").is_empty());
+}
+
+/// Calls, connections and the node share one time: a call that takes longer is answered that it does, and the node ends.
+#[test]
+fn a_stopping_node_ends_what_takes_too_long_and_says_so() {
+    let scene = Scene::with("  limits: {drain_timeout: 1s}");
+    let arguments = json!({"command": "bash", "args": ["-c", "sleep 86405"]});
+    let mut stream = scene.node.begin("cmd.run", &arguments, |body| body);
+    wait_until(|| !processes_with("sleep\u{0}86405").is_empty());
+    signal(scene.node.pid(), "TERM");
+    let answer = read_answer(&mut stream);
+    assert_eq!((answer.status, answer.violation().as_str()), (504, "DeadlineExceeded"), "{}", answer.body);
+    assert_eq!(answer.json()["error"]["data"]["rule"], "spec.limits.drain_timeout", "{}", answer.body);
+    let (code, dir) = scene.node.ended();
+    assert_eq!(code, Some(0));
+    assert!(processes_with("sleep\u{0}86405").is_empty());
+    let records = records(&data(dir.path()));
+    let is_settled =
+        |entry: &Value| entry["tool"] == "cmd.run" && entry["result"]["status"].as_str() != Some("unknown");
+    assert!(records.iter().any(|record| is_settled(&record["entry"])), "{records:?}");
+}
+
+#[test]
+fn a_stopping_node_answers_what_ends_in_time() {
+    let scene = Scene::with("  limits: {drain_timeout: 10m}");
+    let script = "touch begun; until [ -e go ]; do sleep 0.02; done; echo last";
+    let arguments = json!({"command": "bash", "args": ["-c", script]});
+    let mut stream = scene.node.begin("cmd.run", &arguments, |body| body);
+    let workspace = scene.node.workspace();
+    wait_until(|| workspace.join("begun").exists());
+    signal(scene.node.pid(), "TERM");
+    // It has heard: nobody else gets in.
+    wait_until(|| std::net::TcpStream::connect(&scene.node.address).is_err());
+    std::fs::write(workspace.join("go"), "").unwrap();
+    assert_eq!(read_answer(&mut stream).result()["stdout"], "last\n");
+    assert_eq!(scene.node.ended().0, Some(0));
 }
 
 #[test]

@@ -16,12 +16,13 @@ mod calls;
 mod chaos;
 mod condition;
 mod container;
+mod faults;
 mod first_steps;
 mod sandboxed;
 mod sign_in;
 mod traces;
 
-use common::TestNode;
+use common::{Answer, TestNode, text};
 use serde_json::{Value, json};
 
 /// Not a test: the server that the tests' nodes start. Its arguments come in a variable, since the harness has its own.
@@ -60,7 +61,7 @@ fn ready(node: &TestNode) {
 
 fn status(node: &TestNode, name: &str) -> Value {
     let listed = node.cli(&["upstream", "list", "--json"]);
-    let listed = common::text(&listed.stdout);
+    let listed = text(&listed.stdout);
     let all: Vec<Value> = listed
         .lines()
         .flat_map(|line| match serde_json::from_str::<Value>(line) {
@@ -77,6 +78,34 @@ fn status(node: &TestNode, name: &str) -> Value {
     found.map(|one| one["status"].clone()).unwrap_or_default()
 }
 
-fn error_kind(answer: &common::Answer) -> String {
+fn error_kind(answer: &Answer) -> String {
     answer.json()["result"]["error_kind"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The words after `--` that start the fixture.
+fn program() -> Vec<String> {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let arguments = ["fixture_server", "--exact", "--ignored", "--nocapture", "--quiet"];
+    [program].into_iter().chain(arguments.map(ToOwned::to_owned)).collect()
+}
+
+/// `aegis upstream add` of the fixture: code, standard output and standard error.
+fn add(node: &TestNode, options: &[&str]) -> (i32, String, String) {
+    let program = program();
+    let all: Vec<&str> = ["upstream", "add"]
+        .iter()
+        .chain(options)
+        .copied()
+        .chain(program.iter().map(String::as_str))
+        .collect();
+    run(node, &all)
+}
+
+fn run(node: &TestNode, arguments: &[&str]) -> (i32, String, String) {
+    let output = node.cli(arguments);
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn message(answer: &Answer) -> String {
+    answer.json()["error"].to_string()
 }

@@ -26,6 +26,10 @@ pub use patterns::{BadDenyEntry, BadToolPattern, DenyEntry, DenyTarget, ToolPatt
 
 pub const OPERATOR_CONTEXT: &str = "aegis-system-operator";
 
+/// The name that grants deciding: a capability of exactly this `tool_pattern` makes the holders of a context
+/// approvers for their own tenant. A wildcard does not: who may call everything is not thereby an approver.
+pub const APPROVER_CAPABILITY: &str = "aegis.approvals";
+
 /// A named set of rights. No capability means nothing is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -9,6 +9,7 @@ use crate::call::hex;
 
 mod blocks;
 mod names;
+mod next;
 mod programs;
 mod quoted;
 mod split;
@@ -115,8 +116,6 @@ pub fn arguments(arguments: &Map<String, Value>) -> Map<String, Value> {
 
 /// A text of the node's own that may repeat what a caller or a server sent, without the secrets in it.
 pub fn message(text: &str) -> Cow<'_, str> {
-    // Nothing is kept of what was not looked at.
-    let text = words::bounded(text);
     let whole = words::masked_text(text);
     if !whole.contains('`') {
         return whole;
@@ -233,7 +232,7 @@ fn is_short_and_plain(name: &str) -> bool {
 fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
     match value {
         Value::String(text) => self::text(text, budget),
-        Value::Object(_) if depth > DEEPEST => summary(value),
+        Value::Object(_) if depth > DEEPEST => unread(value),
         Value::Array(items) => list(items, None, depth, budget),
         Value::Object(object) => Value::Object(members(object, depth, budget)),
         plain => plain.clone(),
@@ -243,7 +242,7 @@ fn value(value: &Value, depth: usize, budget: &mut Budget) -> Value {
 /// `program` is what the items are arguments of, where that is known.
 fn list(items: &[Value], program: Option<&str>, depth: usize, budget: &mut Budget) -> Value {
     if depth > DEEPEST || items.len() > MOST_MEMBERS {
-        return summary(&items);
+        return unread(&items);
     }
     match texts(items) {
         // What one word is may be said by the word before it.
@@ -252,9 +251,9 @@ fn list(items: &[Value], program: Option<&str>, depth: usize, budget: &mut Budge
                 Some(program) => arguments_of(program, &texts),
                 None => words(&texts),
             };
-            kept.iter().map(|word| looked_at(word)).collect()
+            kept.iter().zip(&texts).map(|(word, whole)| looked_at(word, whole)).collect()
         }
-        Some(texts) => texts.iter().map(|text| unread(text)).collect(),
+        Some(texts) => texts.iter().map(|text| unread_text(text)).collect(),
         None => items.iter().map(|item| value(item, depth + 1, budget)).collect(),
     }
 }
@@ -265,20 +264,26 @@ fn texts(items: &[Value]) -> Option<Vec<&str>> {
 
 fn text(text: &str, budget: &mut Budget) -> Value {
     if !budget.covers(words::bounded(text).len()) {
-        return unread(text);
+        return unread_text(text);
     }
-    looked_at(text)
+    looked_at(text, text)
 }
 
-/// What is kept of a text that the budget covers.
-fn looked_at(text: &str) -> Value {
+/// What is kept of a text that the budget covers. As one of several words it may have been masked before.
+fn looked_at(text: &str, whole: &str) -> Value {
     let text = without_password(text);
+    let is_looked_at = |text: &str| words::bounded(text).len() == text.len();
+    let all_is_looked_at = is_looked_at(whole) && is_looked_at(&text);
     let text = words::masked_text(&text);
-    if text.len() <= LONGEST_TEXT {
+    if all_is_looked_at && text.len() <= LONGEST_TEXT {
         return text.into();
     }
     let preview: String = text.chars().take(PREVIEW_CHARS).collect();
-    json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len(), "preview": preview})
+    let (digest, bytes) = match all_is_looked_at {
+        true => (hex(&Sha256::digest(text.as_bytes())), text.len()),
+        false => (REDACTED.to_owned(), whole.len()),
+    };
+    json!({"sha256": digest, "bytes": bytes, "preview": preview})
 }
 
 /// A URL may carry a password before its host; everything else of it is needed to know what was fetched. Web
@@ -298,15 +303,22 @@ fn without_password(text: &str) -> Cow<'_, str> {
     masked().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// What stands for a text that nobody has looked at. A short one may be a secret, and could be guessed from its digest.
-fn unread(text: &str) -> Value {
+/// What stands for a text that nobody has looked at.
+fn unread_text(text: &str) -> Value {
     if text.len() <= LONGEST_TEXT {
         return REDACTED.into();
     }
-    json!({"sha256": hex(&Sha256::digest(text.as_bytes())), "bytes": text.len()})
+    json!({"sha256": REDACTED, "bytes": text.len()})
 }
 
-fn summary(value: &impl serde::Serialize) -> Value {
+/// What stands for a value that nobody has looked at. Somewhere in it may be a secret, and whoever knows the rest could
+/// find that from a digest by trying.
+fn unread(value: &impl serde::Serialize) -> Value {
+    json!({"sha256": REDACTED, "bytes": length(value)})
+}
+
+/// What stands for a value without the secrets in it.
+fn summary(value: &Value) -> Value {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
     json!({"sha256": hex(&Sha256::digest(&bytes)), "bytes": bytes.len()})
 }

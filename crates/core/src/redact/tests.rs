@@ -152,6 +152,45 @@ fn so_much_of_a_call_is_looked_at_and_the_rest_is_not_kept() {
     assert_eq!((&record["content"]["bytes"], &record["path"]), (&json!(10 << 20), &json!("/workspace/a")));
 }
 
+/// Whoever knows the rest could try every PIN against a digest of the whole.
+#[test]
+fn what_was_not_looked_at_has_no_digest() {
+    let deep = |pin: &str| (0..20).fold(json!({ "password": pin }), |deep, _| json!({ "a": deep }));
+    let nested = |pin: &str| (0..20).fold(json!(["--password", pin]), |deep, _| json!([deep]));
+    let args = |pin: &str| -> Value {
+        let rest = (0..100).map(|n| n.to_string().into());
+        [Value::from("--password"), pin.into()].into_iter().chain(rest).collect()
+    };
+    let objects = |pin: &str| json!(vec![json!({ "password": pin }); 65]);
+    let late = |pin: &str| json!(format!("{}--password {pin}", "x ".repeat(40 << 10)));
+    let word = |pin: &str| json!(["run", format!("{} --password {pin}", "x".repeat(70 << 10))]);
+    let calls: [&dyn Fn(&str) -> Value; 5] = [
+        &|pin| json!({"command": "true", "args": args(pin)}),
+        &|pin| json!({"deep": deep(pin), "nested": nested(pin)}),
+        &|pin| json!({ "env": objects(pin) }),
+        &|pin| json!({"content": late(pin), "words": word(pin)}),
+        // Texts before it use up what is looked at.
+        &|pin| json!({"a": vec!["x ".repeat(32 << 10); 60], "b": format!("{}{pin}", "x ".repeat(200))}),
+    ];
+    for call in calls {
+        let record = redacted(call("4711"));
+        assert_eq!(record, redacted(call("4712")), "the record is the same whatever the secret is");
+        assert!(!record.to_string().contains("4711") && hides(&record), "{record}");
+    }
+    let record = redacted(json!({ "args": args("4711") }));
+    assert_eq!(record["args"], json!({"sha256": REDACTED, "bytes": length(&args("4711"))}));
+}
+
+#[test]
+fn of_a_secret_that_is_longer_than_what_is_looked_at_no_end_is_left() {
+    let long = format!("{}tail", "s".repeat(64 << 10));
+    let text = redacted(json!({"text": format!("token={long}"), "args": ["--token", long]}));
+    assert!(!text.to_string().contains("tail"), "{text}");
+    assert_eq!(text["text"]["preview"], "token=[redacted]");
+    assert_eq!((&text["args"][1]["preview"], &text["args"][1]["bytes"]), (&json!(REDACTED), &json!(65540)));
+    assert!(!words(&["--token", &long]).concat().contains("tail"));
+}
+
 #[test]
 fn names_are_looked_at_within_the_same_budget() {
     let long = |n: usize| format!("{n:02} {}", "x ".repeat(8 << 10));

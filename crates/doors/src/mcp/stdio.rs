@@ -187,9 +187,9 @@ impl Pipe {
         self.over.cancel();
         self.questions.close();
         self.work.close();
-        // Afterwards nobody waits for them any more: those that only read are dropped, and the plane sees those through
-        // that change something.
-        let patience = self.conversation.doors.plane.drain_time();
+        // A moment longer than the plane, so that whatever it ends is answered. Afterwards nobody waits for them any more:
+        // those that only read are dropped, and the plane sees those through that change something.
+        let patience = self.conversation.doors.plane.drain_time() + LAST_WORDS / 2;
         if tokio::time::timeout(patience, self.work.wait()).await.is_err() {
             self.in_flight.withdraw_all();
             self.work.wait().await;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use aegis_core::{
     Secret, Violation, ViolationKind,
     config::{McpServer, upstream},
-    upstream::{ServerState, ServerTool, SignInWish, UpstreamError},
+    upstream::{ServerState, ServerStatus, ServerTool, SignInWish, TestReport, UpstreamError},
 };
 use aegis_plane::servers::{Installed, Server, ServerError};
 use aegis_stores::registry::{PinState, RegistryError};
@@ -43,6 +43,7 @@ impl From<ServerError> for Refused {
             | ServerError::NoSignIn { .. }
             | ServerError::Moved(_)
             | ServerError::Taken(_)
+            | ServerError::NotStarted(_)
             | ServerError::NothingProposed(_)
             | ServerError::Upstream(_) => ViolationKind::Conflict,
             ServerError::Invalid(_)
@@ -291,7 +292,19 @@ pub(super) async fn test(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
-    Ok(Json(json!(doors.servers.test(&name).await?)))
+    let server = doors.servers.show(&name).await?.configured.server;
+    let report = doors.servers.test(&name).await?;
+    Ok(Json(tested(&doors, &server, &report).await))
+}
+
+/// What came of a look at a server, and what it lacks where it does not work.
+async fn tested(doors: &Doors, server: &McpServer, report: &TestReport) -> Value {
+    let mut told = json!(report);
+    told["missing"] = match report.works {
+        true => json!([]),
+        false => json!(doors.servers.missing(server).await),
+    };
+    told
 }
 
 /// A server that is not configured: it is connected to as it would be, and nothing of it stays.
@@ -302,7 +315,8 @@ pub(super) async fn test_other(
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
     let server = read(&body)?;
-    Ok(Json(json!(doors.servers.test_other(&server).await)))
+    let report = doors.servers.test_other(&server).await;
+    Ok(Json(tested(&doors, &server, &report).await))
 }
 
 pub(super) async fn logs(
@@ -359,7 +373,8 @@ async fn decide(
     let decided = doors.servers.decide(name, tools, accept, &operator).await?;
     // Whoever decided calls next.
     let _ = tokio::time::timeout(LONGEST_READING, doors.plane.policies_read()).await;
-    let server = doors.servers.show(name).await?;
+    // It may have been removed since: what was decided is decided.
+    let status = doors.servers.show(name).await.ok().and_then(|server| server.status);
     let offered = doors.servers.tools(name);
     // Of several that share a name the first one counts.
     let offered: HashMap<&str, &ServerTool> =
@@ -368,7 +383,7 @@ async fn decide(
         .iter()
         .map(|pin| {
             let offered = offered.get(pin.definition.tool.as_str()).copied();
-            let (digest, waits) = (&pin.definition.digest, waits(doors, &server, pin.state, offered));
+            let (digest, waits) = (&pin.definition.digest, waits(doors, status.as_ref(), pin.state, offered));
             json!({"tool": pin.definition.tool, "digest": digest, "state": pin.state, "waits": waits})
         })
         .collect();
@@ -376,9 +391,14 @@ async fn decide(
 }
 
 /// Why a decision about a tool is not what calls see now.
-fn waits(doors: &Doors, server: &Server, decided: PinState, offered: Option<&ServerTool>) -> Option<String> {
+fn waits(
+    doors: &Doors,
+    status: Option<&ServerStatus>,
+    decided: PinState,
+    offered: Option<&ServerTool>,
+) -> Option<String> {
     let later = |state: &str| Some(format!("the server is {state}; it holds as soon as the server runs"));
-    match &server.status {
+    match status {
         None => return later("not started"),
         Some(status) => match (status.state, &status.reason) {
             (ServerState::Starting | ServerState::Disabled, _) => return later(status.state.as_str()),

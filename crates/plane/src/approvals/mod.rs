@@ -26,6 +26,7 @@ use aegis_core::{
     failure::FailureKind,
     id::{ApprovalId, SessionId},
     record::NodeRecord,
+    redact,
 };
 use aegis_gates::{PolicyGate, approval::ApprovalGate, identity::seal::SealGate};
 pub use aegis_stores::registry::{ApprovalFilter, ApprovalPage};
@@ -44,7 +45,6 @@ use crate::{
 };
 
 pub use self::{
-    rights::APPROVER_CAPABILITY,
     standing::{Covered, NewStanding, covers},
     words::not_found,
 };
@@ -349,7 +349,7 @@ impl Approvals {
 
 /// What is recorded of a decision: who, about what, exactly.
 fn decision_record(approval: &Approval, action: &str, audit: &AuditLog) -> NodeRecord {
-    let digest = record::told_digest(approval, audit);
+    let digest = record::told_digest(approval, &redact::arguments(&approval.arguments), audit);
     let mut detail = Map::new();
     for (name, value) in [
         ("approval", approval.id.as_str()),

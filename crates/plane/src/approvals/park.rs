@@ -209,13 +209,15 @@ impl Desk for Plane {
 }
 
 fn request_record(approval: &Approval, audit: &AuditLog) -> NodeRecord {
+    let arguments = redact::arguments(&approval.arguments);
+    let digest = record::told_digest(approval, &arguments, audit);
     let detail = json!({
         "approval": approval.id,
         "intent": approval.intent,
         "call": approval.call,
         "tool": approval.tool,
-        "arguments": redact::arguments(&approval.arguments),
-        "arguments_sha256": record::told_digest(approval, audit),
+        "arguments": arguments,
+        "arguments_sha256": digest,
         "asks": approval.asks,
         "labels": approval.labels,
         "policy_version": approval.policy_version,

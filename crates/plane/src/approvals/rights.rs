@@ -2,15 +2,14 @@
 
 use aegis_core::{
     Approval, Caller, Tier, Violation, ViolationKind,
-    config::{ToolPattern, security_context::OPERATOR_CONTEXT},
+    config::{
+        ToolPattern,
+        security_context::{APPROVER_CAPABILITY, OPERATOR_CONTEXT},
+    },
     id::{TenantId, UserId},
 };
 
 use super::Approvals;
-
-/// The name that grants deciding: a capability of exactly this `tool_pattern` makes the holders of a context
-/// approvers for their own tenant. A wildcard does not: who may call everything is not thereby an approver.
-pub const APPROVER_CAPABILITY: &str = "aegis.approvals";
 
 impl Approvals {
     /// Whether the caller may decide this request now.

@@ -29,7 +29,7 @@ pub struct LeftSecret {
 }
 
 impl Servers {
-    /// Ends an added server and forgets it, with what was accepted of it and its sign-in.
+    /// Ends an added server and forgets it, with what was accepted of it and its sign-in, not with what was rejected.
     pub async fn remove(&self, name: &str, operator: &Caller) -> Result<Removed, ServerError> {
         let mut layers = self.layers.lock().await;
         if layers.in_file(name) {
@@ -41,9 +41,10 @@ impl Servers {
         };
         self.record("upstream-removed", name, [], operator).await?;
         self.registry.remove_server(name).await?;
-        self.registry.forget_pins(name).await?;
         layers.remove(name);
         self.live.replace(layers.servers()).await;
+        // Only now: as long as it runs, whatever it lists is written down again.
+        self.registry.forget_pins(name).await?;
         // One that is switched off, or not used now, may be used again.
         let others: Vec<McpServer> = layers.configured().into_iter().map(|one| one.server).collect();
         // While the layers are held nobody adds a server that would miss them.

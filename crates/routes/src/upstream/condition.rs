@@ -91,6 +91,13 @@ impl Condition {
     }
 }
 
+/// The beginning of what a server wrote, as it is told; `None` when nothing is to be seen of it.
+pub(super) fn words(text: &str) -> Option<String> {
+    let text = definition::shown(&definition::plain(text), LONGEST_WORDS);
+    let text = text.trim();
+    (!text.is_empty()).then(|| redact::message(text).into_owned())
+}
+
 impl Server {
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,27 +124,31 @@ impl Server {
         self.enter(ServerState::Stopped, Some(reason.and(next)));
     }
 
-    /// The beginning of what it wrote where MCP is spoken.
-    pub(super) fn strayed(&self, text: &str) {
-        let text = definition::shown(&definition::plain(text), LONGEST_WORDS);
-        let text = redact::message(text.trim()).into_owned();
-        if text.is_empty() || self.condition().stray.is_some() {
+    /// Keeps the beginning of what it wrote where MCP is spoken: the first of it, which alone is looked at.
+    pub(super) fn strayed(&self, words: impl FnOnce() -> Option<String>) {
+        let mut condition = self.condition();
+        if condition.stray.is_some() {
             return;
         }
-        self.logs.add(&format!("[it wrote to its output what is no MCP: {text}]"));
-        self.condition().stray = Some(text);
+        if let Some(words) = words() {
+            self.logs.add(&format!("[it wrote to its output what is no MCP: {words}]"));
+            condition.stray = Some(words);
+        }
     }
 
     /// A line of its standard error.
     pub(super) fn wrote(&self, line: &str) {
-        let line = definition::shown(&definition::plain(line), LONGEST_WORDS);
-        if !line.trim().is_empty() {
-            self.condition().words = Some(redact::message(line.trim()).into_owned());
+        if let Some(words) = words(line) {
+            self.condition().words = Some(words);
         }
     }
 
     pub(super) fn enter(&self, state: ServerState, reason: Option<Reason>) {
-        let mut condition = self.condition();
+        self.turn(self.condition(), state, reason);
+    }
+
+    /// As [`Server::enter`], for somebody who has looked at the condition and found that it may change.
+    fn turn(&self, mut condition: MutexGuard<'_, Condition>, state: ServerState, reason: Option<Reason>) {
         if condition.state == state && condition.reason == reason {
             return;
         }
@@ -219,7 +230,8 @@ impl Server {
             tools: offered.sound.iter().filter(is_callable).count(),
             quarantined: count(Standing::waits),
             rejected: count(|one| one == Standing::Rejected),
-            unusable: offered.unsound.iter().filter(|one| !one.left_out).count() + ceded.len(),
+            unusable: offered.unsound.iter().filter(|one| !one.left_out).count(),
+            ceded: ceded.len(),
             connections: usize::from(client.is_some()) + self.pool.len(),
             calls_in_work: self.in_work.load(Ordering::Relaxed),
             restarts: condition.starts.saturating_sub(1),
@@ -234,7 +246,7 @@ impl Server {
             tool: sound.tool.clone(),
             name: Some(sound.spec.name.to_string()),
             withheld: standing
-                .withheld(&self.config.name)
+                .withheld(&self.config.name, &sound.tool)
                 .or_else(|| Some(format!("it {}", ceded.get(&*sound.spec.name)?))),
             standing: Some(*standing),
             left_out: false,
@@ -250,12 +262,13 @@ impl Server {
     }
 
     pub(super) fn healthy(&self) {
-        self.condition().last_healthy = Some(Timestamp::now());
-        self.stand();
+        let mut condition = self.condition();
+        condition.last_healthy = Some(Timestamp::now());
+        self.stand(condition);
     }
 
     /// It runs, with something to call or without.
-    fn stand(&self) {
+    fn stand(&self, condition: MutexGuard<'_, Condition>) {
         let offered = self.offered();
         let is_open = |(_, standing): &(_, Standing)| *standing == Standing::Accepted;
         if !offered.sound.is_empty() && !offered.sound.iter().any(is_open) {
@@ -269,16 +282,17 @@ impl Server {
                     "all its definitions were rejected: `aegis upstream accept {name} TOOL` accepts one after all"
                 )
             };
-            return self.enter(ServerState::Quarantined, Some(reason.into()));
+            return self.turn(condition, ServerState::Quarantined, Some(reason.into()));
         }
-        self.enter(ServerState::Running, None);
+        self.turn(condition, ServerState::Running, None);
     }
 
     /// After a new look at what it offers: whether it is quarantined may have changed, its health has not.
+    /// Whoever decided about it looks beside the task that looks after it, which may find at this moment that it ended.
     pub(super) fn healthy_if_running(&self) {
-        let state = self.condition().state;
-        if matches!(state, ServerState::Running | ServerState::Quarantined) {
-            self.stand();
+        let condition = self.condition();
+        if matches!(condition.state, ServerState::Running | ServerState::Quarantined) {
+            self.stand(condition);
         }
     }
 }
@@ -311,11 +325,42 @@ mod tests {
         server.begin();
         let told = || server.status().reason.unwrap();
         assert_eq!(told(), "before that: gone; the last it wrote: no key");
-        server.strayed("\u{1b}hello");
-        server.strayed("again");
+        server.strayed(|| words("\u{1b} "));
+        server.strayed(|| words("\u{1b}hello"));
+        server.strayed(|| panic!("only the first is looked at"));
         assert_eq!(told(), "it writes what is no MCP: hello; before that: gone; the last it wrote: no key");
         server.failed("it ended".into(), "; and again in 1 s");
         assert_eq!(told(), "it ended; and again in 1 s; it wrote what is no MCP: hello");
         assert!(server.status().failed);
+    }
+
+    #[test]
+    fn one_that_has_ended_does_not_run_because_somebody_decided_about_it() {
+        let server = Server::new(serde_json::from_value(json!({"name": "fix", "executable": "x"})).unwrap());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    server.healthy_if_running();
+                }
+            });
+            let is_stopped = || server.condition().state == ServerState::Stopped;
+            let stayed = (0..20_000).all(|_| {
+                server.enter(ServerState::Running, None);
+                server.enter(ServerState::Stopped, None);
+                std::thread::yield_now();
+                is_stopped()
+            });
+            over.store(true, Ordering::Relaxed);
+            assert!(stayed);
+        });
+    }
+
+    #[test]
+    fn tools_of_another_server_are_counted_apart_from_those_of_which_nothing_can_be_made() {
+        let server = Server::new(serde_json::from_value(json!({"name": "fix", "executable": "x"})).unwrap());
+        server.cedes((0..25).map(|number| (format!("fix.{number}"), "is theirs".to_owned())).collect());
+        let status = server.status();
+        assert_eq!((status.unusable, status.ceded), (0, 25));
     }
 }

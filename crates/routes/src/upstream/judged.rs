@@ -64,12 +64,17 @@ impl Server {
         Ok(true)
     }
 
+    /// Under `judging`. One that was taken out of service is not asked about: what is known of it may be forgotten by now,
+    /// and what nobody knows may be accepted at first sight.
     async fn judge(
         &self,
         world: &World,
         sound: Vec<Arc<Sound>>,
         unsound: Vec<Unsound>,
     ) -> Result<(), PinError> {
+        if self.stop.is_cancelled() {
+            return Ok(());
+        }
         let definitions: Vec<_> = sound.iter().map(|one| one.definition.clone()).collect();
         let standings = world.pins.see(&self.config.name, self.config.trust, &definitions).await?;
         self.offer(Offered { sound: sound.into_iter().zip(standings).collect(), unsound });

@@ -10,7 +10,7 @@ use std::{
 use aegis_core::{
     config::{
         McpServer, SecretRef,
-        upstream::{Reach, ServerSandbox},
+        upstream::{Reach, ServerSandbox, suggested_name},
     },
     secret::SecretError,
     upstream::{Lack, Lacks},
@@ -179,7 +179,13 @@ pub fn unresolved(server: &McpServer, reference: &SecretRef, error: &SecretError
         },
         (SecretRef::Env(variable), SecretError::NoVariable(_)) => Lack {
             what: format!("the node's environment has no variable {variable}"),
-            next: format!("start the node with it, or store a secret and write secret:{name}/NAME instead"),
+            next: {
+                let secret = suggested_name(name, variable);
+                format!(
+                    "start the node with it; or `aegis secret set {secret}`, and write `secret:{secret}` where the server is \
+                     defined"
+                )
+            },
         },
         (_, error) => {
             Lack { what: error.to_string(), next: format!("mend it, then `aegis upstream restart {name}`") }

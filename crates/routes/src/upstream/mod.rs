@@ -323,12 +323,15 @@ impl Upstreams for Servers {
             };
             let patience = server.limits.start_timeout.0;
             let ended = tokio::time::timeout(patience, looking).await;
-            report.error = match ended {
+            let error = match ended {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(self.0.redacted(&error)),
                 Err(_) => Some(format!("it was not ready within {} s", patience.as_secs_f32())),
+            };
+            if let Some(error) = error {
+                let lost = self.0.ways.lost_script(server).await.unwrap_or_default();
+                report.error = Some(format!("{error}{lost}{}", overheard.told(&self.0)));
             }
-            .map(|error| error + &overheard.told(&self.0));
             report.works = report.error.is_none();
             report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             report
@@ -342,7 +345,7 @@ impl Upstreams for Servers {
                 return;
             }
             let mut fresh = Vec::new();
-            {
+            let gone: Vec<Arc<Server>> = {
                 let mut table = self.0.table();
                 let mut before = std::mem::take(&mut *table);
                 for config in servers {
@@ -359,12 +362,16 @@ impl Upstreams for Servers {
                     };
                     table.insert(server.config.name.clone(), server);
                 }
-                before.into_values().for_each(|gone| gone.end());
-            }
+                before.into_values().inspect(|gone| gone.end()).collect()
+            };
             for (server, before) in fresh {
                 self.0.tasks.spawn(server.look_after(Arc::clone(&self.0), before));
             }
             self.0.publish();
+            // Whoever asks for it to go may forget what was accepted of it, which nobody may write down again after.
+            for server in gone {
+                drop(server.judging.lock().await);
+            }
         })
     }
 

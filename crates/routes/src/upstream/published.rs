@@ -42,7 +42,8 @@ pub(super) fn view(
         for (sound, standing) in &server.offered().sound {
             let name = sound.spec.name.to_string();
             if *standing != Standing::Accepted {
-                withheld.insert(name, standing.withheld(&server.config.name).unwrap_or_default());
+                let why = standing.withheld(&server.config.name, &sound.tool);
+                withheld.insert(name, why.unwrap_or_default());
                 continue;
             }
             // The most exact claim has it: `web.search` before `web.*`.

@@ -1,7 +1,7 @@
 //! Why a server can't be called, in two wordings: whoever looks after it is told everything, whoever calls it nothing of
 //! this machine's places.
 
-use aegis_core::secret::SecretError;
+use aegis_core::{redact, secret::SecretError};
 use aegis_mcp_client::Error;
 
 use super::{World, way::NoWay};
@@ -16,7 +16,7 @@ pub(super) struct Reason {
 impl Reason {
     pub(super) fn of(error: &NoWay) -> Self {
         let told = match error {
-            NoWay::Mcp(error) => told(error),
+            NoWay::Mcp(error) => return error.into(),
             NoWay::Secret(SecretError::NoFile { reason, .. }) => {
                 format!("the file of a credential can't be read: {}", without_places(reason))
             }
@@ -45,7 +45,15 @@ impl Reason {
 
 impl From<&Error> for Reason {
     fn from(error: &Error) -> Self {
-        Self { whole: error.to_string(), told: told(error) }
+        let (whole, told) = (error.to_string(), told(error));
+        match error {
+            // Not the answer to anybody's call: it is kept, and shown to everybody.
+            Error::Rpc(_) => Self {
+                whole: redact::message(&whole).into_owned(),
+                told: redact::message(&told).into_owned(),
+            },
+            _ => Self { whole, told },
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     World,
-    condition::Condition,
+    condition::{Condition, words},
     definition::{Sound, Unsound},
     logs::Logs,
     notices::Notice,
@@ -428,7 +428,7 @@ impl Handler for Ears {
     fn stray(&self, text: &str) {
         let (Some(server), Some(world)) = (self.server.upgrade(), self.world.upgrade()) else { return };
         if self.whose.as_ref().is_none_or(|whose| *whose == world.own) {
-            server.strayed(&world.redacted(text));
+            server.strayed(|| words(&world.redacted(text)));
         }
     }
 }

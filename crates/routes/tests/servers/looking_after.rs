@@ -107,6 +107,20 @@ async fn changed_definitions_are_withheld() {
     assert!(stage.catalog.resolve("fix.echo").unwrap().description.contains("after"));
 }
 
+/// Whoever removes a server forgets what was accepted of it: nothing of it may be written down after.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_gone_when_nobody_asks_any_more_what_is_accepted_of_it() {
+    let stage = Stage::running("", |_| {}).await;
+    let held = stage.pins.1.lock().await;
+    let mut asking = std::pin::pin!(stage.servers.pins_changed("fix"));
+    assert!(futures::poll!(&mut asking).is_pending());
+    let mut replacing = std::pin::pin!(stage.servers.replace(Vec::new()));
+    assert!(futures::poll!(&mut replacing).is_pending(), "somebody is still asking");
+    assert!(stage.servers.list().is_empty());
+    drop(held);
+    tokio::join!(asking, replacing);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_principal_has_a_connection_where_identity_matters() {
     let stage = Stage::running("", |server| {

@@ -103,9 +103,9 @@ impl SubjectTokens for NoSubjects {
     }
 }
 
-/// Accepts what it sees first, and keeps to it.
+/// Accepts what it sees first, and keeps to it; while the second is held, it takes its time.
 #[derive(Default)]
-struct Remembered(Mutex<HashMap<String, String>>);
+struct Remembered(Mutex<HashMap<String, String>>, tokio::sync::Mutex<()>);
 
 impl Pins for Remembered {
     fn see<'a>(
@@ -114,13 +114,15 @@ impl Pins for Remembered {
         _: DefinitionTrust,
         seen: &'a [Definition],
     ) -> BoxFuture<'a, Result<Vec<Standing>, PinError>> {
-        let mut known = self.0.lock().unwrap();
-        let standing = |one: &Definition| {
-            let pin = known.entry(format!("{server}/{}", one.tool)).or_insert_with(|| one.digest.clone());
-            if *pin == one.digest { Standing::Accepted } else { Standing::Changed }
-        };
-        let standings = seen.iter().map(standing).collect();
-        Box::pin(std::future::ready(Ok(standings)))
+        Box::pin(async move {
+            let _turn = self.1.lock().await;
+            let mut known = self.0.lock().unwrap();
+            let standing = |one: &Definition| {
+                let pin = known.entry(format!("{server}/{}", one.tool)).or_insert_with(|| one.digest.clone());
+                if *pin == one.digest { Standing::Accepted } else { Standing::Changed }
+            };
+            Ok(seen.iter().map(standing).collect())
+        })
     }
 }
 

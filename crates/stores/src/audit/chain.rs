@@ -26,6 +26,10 @@ pub(super) enum LoadError {
 }
 
 impl Chain {
+    pub(super) fn empty() -> Self {
+        Self { frontier: Frontier::default(), last: Digest::ZERO, head: None }
+    }
+
     pub(super) fn size(&self) -> u64 {
         self.frontier.size()
     }
@@ -72,7 +76,7 @@ impl Chain {
             })
             .optional()?;
         let Some((head, frontier)) = head else {
-            return Ok(Self { frontier: Frontier::default(), last: Digest::ZERO, head: None });
+            return Ok(Self::empty());
         };
         let head = head.map_err(|fault| Fault::of_head(0, fault))?;
         head.check(key).map_err(|fault| Fault::of_head(head.size, fault))?;

@@ -7,6 +7,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, limits::Limit};
 
+use super::chain::Chain;
 use crate::new_database::{self, NewDatabaseError};
 
 /// Tells the file from other SQLite databases: `aegi`.
@@ -35,13 +36,17 @@ pub(super) enum OpenError {
     Empty,
 }
 
-/// Makes the log, unless there is one.
-pub(super) fn ensure(path: &Path) -> Result<(), NewDatabaseError> {
-    new_database::ensure(path, create)
+/// Makes the log, unless there is one. One that begins anew has its first entry from the start.
+pub(super) fn ensure(path: &Path, first: Option<&[u8]>) -> Result<(), NewDatabaseError> {
+    new_database::ensure(path, |connection| create(connection, path, first))
 }
 
 /// Opens the log for its one writer. One without tables is filled if a new log may begin here.
-pub(super) fn open_writer(path: &Path, may_begin: bool) -> Result<Connection, OpenError> {
+pub(super) fn open_writer(
+    path: &Path,
+    may_begin: bool,
+    first: Option<&[u8]>,
+) -> Result<Connection, OpenError> {
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -61,7 +66,7 @@ pub(super) fn open_writer(path: &Path, may_begin: bool) -> Result<Connection, Op
     // A long read keeps the write-ahead log from being reused; give the space back afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     if fresh {
-        create(&mut connection)?;
+        create(&mut connection, path, first)?;
     } else if connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? < SCHEMA {
         let transaction = connection.transaction()?;
         transaction.execute_batch(&format!("{CONSUMED_APPROVALS} PRAGMA user_version = {SCHEMA};"))?;
@@ -70,7 +75,7 @@ pub(super) fn open_writer(path: &Path, may_begin: bool) -> Result<Connection, Op
     Ok(connection)
 }
 
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+fn create(connection: &mut Connection, log: &Path, first: Option<&[u8]>) -> rusqlite::Result<()> {
     // Takes effect on an empty file only. Records of common length leave less of a page unused than with SQLite's own
     // choice, and a commit writes fewer pages.
     connection.pragma_update(None, "page_size", 8192)?;
@@ -84,6 +89,16 @@ fn create(connection: &mut Connection) -> rusqlite::Result<()> {
          PRAGMA application_id = {APPLICATION};
          PRAGMA user_version = {SCHEMA};"
     ))?;
+    if let Some(body) = first {
+        let log = log.display();
+        tracing::warn!(%log, "the audit log begins anew, and an earlier node has been at work here");
+        let mut chain = Chain::empty();
+        let seq = chain.append(body);
+        transaction.execute(
+            "INSERT INTO entries (seq, body, hash) VALUES (?1, ?2, ?3)",
+            (seq, body, chain.last.as_bytes()),
+        )?;
+    }
     transaction.commit()
 }
 
@@ -95,7 +110,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_ROW)?;
         // The file may come from anywhere; nothing in its schema is to be run.
         connection.pragma_update(None, "trusted_schema", false)?;
-        if check_format(&connection)? { Ok(connection) } else { Err(OpenError::NotALog) }
+        if check_format(&connection)? { Ok(connection) } else { Err(OpenError::Empty) }
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match attempt(Connection::open_with_flags(path, flags)) {

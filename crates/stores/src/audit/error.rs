@@ -19,12 +19,12 @@ pub enum AuditError {
     #[error(
         "the audit log {path} is missing or empty, and {key} says that there was one: put the log back from a backup. To \
          begin a new one, move audit.key and audit.pub away, and keep audit.pub: it verifies what was exported of the \
-         old log. The new log says that it was begun anew; nothing was changed"
+         old log. The new log says in its first entry that it was begun anew. No log was made"
     )]
     Lost { path: PathBuf, key: PathBuf },
     #[error(
         "{path} was written in format {found}, and this aegis reads up to {known}: use the newer aegis that wrote it; \
-         nothing was changed"
+         the file was left as it is"
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error(
@@ -32,6 +32,11 @@ pub enum AuditError {
          evidence, and move it away together with audit.key and audit.pub to begin a new log"
     )]
     Damaged { path: PathBuf, fault: Fault },
+    #[error(
+        "the audit log {path} was removed, replaced or emptied while it is written to, so nothing runs: stop the node, and \
+         put the log back from where it is, or from a backup"
+    )]
+    Gone { path: PathBuf },
     #[error("an audit entry of {bytes} bytes is over the limit of {MAX_BODY}; nothing was recorded")]
     TooLarge { bytes: usize },
     #[error("an audit entry can't be written as JSON: {0}")]

@@ -1,24 +1,27 @@
 //! The log as the plane holds it.
 
 use std::{
-    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
 
 use aegis_core::{
+    Timestamp,
     config::AuditConfig,
-    record::{Entry, Intent},
+    record::{Entry, Intent, NodeRecord},
 };
 use rusqlite::Connection;
+use serde_json::Map;
 use tokio::sync::oneshot;
 
 use super::{
     chain::{Chain, LoadError},
-    database::{self, OpenError},
+    database,
     error::AuditError,
+    files::Files,
     head::Head,
     key::{AuditKey, DigestKey, PublicKey},
+    place::{may_begin, unopenable},
     queue::{Append, Mark, Queue, Request},
     syncer::Syncer,
     verify::{Fault, FaultKind},
@@ -41,7 +44,6 @@ struct Handle {
     marks: Arc<Marks>,
     public_key: PublicKey,
     unfinished: Vec<Intent>,
-    begins_anew: bool,
     digest_key: DigestKey,
     path: PathBuf,
 }
@@ -67,29 +69,17 @@ impl AuditLog {
     pub fn open(data: &DataDir, config: &AuditConfig) -> Result<Self, AuditError> {
         let path = data.audit_database();
         let sqlite = |source| AuditError::Unopenable { path: path.clone(), source: Arc::new(source) };
-        // The first start makes the log before its key, so a key without a log is never one that was interrupted.
-        let signer = [data.audit_key(), data.audit_public_key()].into_iter().find(|key| key.exists());
-        let lost = |key: &PathBuf| AuditError::Lost { path: path.clone(), key: key.clone() };
-        match &signer {
-            Some(key)
-                if fs::metadata(&path).map_or_else(|error| absent(&error), |found| found.len() == 0) =>
-            {
-                return Err(lost(key));
-            }
-            Some(_) => {}
-            None => database::ensure(&path).map_err(|error| match error {
+        let may_begin = may_begin(data)?;
+        // Part of the file from the moment it has its name: a start that fails later leaves a log that says the same.
+        let first = (may_begin && data.has_earlier_registry()).then(begun_anew).transpose()?;
+        if may_begin {
+            database::ensure(&path, first.as_deref()).map_err(|error| match error {
                 NewDatabaseError::Sqlite(source) => sqlite(source),
                 NewDatabaseError::Directory(error) => error.into(),
-            })?,
+            })?;
         }
-        let connection = database::open_writer(&path, signer.is_none()).map_err(|error| match error {
-            OpenError::Sqlite(source) => sqlite(source),
-            OpenError::Empty => lost(signer.as_ref().unwrap_or(&data.audit_key())),
-            OpenError::NotALog => AuditError::NotALog { path: path.clone() },
-            OpenError::Newer(found) => {
-                AuditError::Newer { path: path.clone(), found, known: database::SCHEMA }
-            }
-        })?;
+        let connection = database::open_writer(&path, may_begin, first.as_deref())
+            .map_err(|error| unopenable(data, error))?;
         let signed = connection.query_row("SELECT EXISTS (SELECT 1 FROM heads)", [], |row| row.get(0));
         let key = AuditKey::open(data, signed.map_err(sqlite)?)?;
         let chain = Chain::load(&connection, key.public()).map_err(|error| failed(&path, error))?;
@@ -102,19 +92,20 @@ impl AuditLog {
             marks: Arc::clone(&marks),
             public_key: key.public().clone(),
             unfinished,
-            begins_anew: chain.size() == 0 && data.has_earlier_registry(),
             digest_key: key.digest_key(),
             path,
         };
         let ahead = database::write_ahead_log(&handle.path);
-        let syncer = Syncer::start(&ahead, Arc::clone(&queue), Arc::clone(&marks))
-            .map_err(|error| AuditError::NoThread(Arc::new(error)))?;
-        let writer =
-            Writer::new((connection, chain, syncer), begun, key, queue, &marks, config, data.clone());
+        let no_thread = |error| AuditError::NoThread(Arc::new(error));
+        let files = Files::of(&handle.path).map_err(no_thread)?;
+        let syncer = Syncer::start(&ahead, files.clone(), Arc::clone(&queue), Arc::clone(&marks))
+            .map_err(no_thread)?;
+        let parts = (connection, chain, files, syncer);
+        let writer = Writer::new(parts, begun, key, queue, &marks, config, data.clone());
         std::thread::Builder::new()
             .name("audit-writer".into())
             .spawn(move || writer.run())
-            .map_err(|error| AuditError::NoThread(Arc::new(error)))?;
+            .map_err(no_thread)?;
         Ok(Self { handle: Arc::new(handle) })
     }
 
@@ -153,12 +144,6 @@ impl AuditLog {
         &self.handle.unfinished
     }
 
-    /// Whether nothing is in the log although an earlier node has been at work here: its log was taken away, or it
-    /// was killed before its first record.
-    pub fn begins_anew(&self) -> bool {
-        self.handle.begins_anew
-    }
-
     /// The file, for whoever wants to read it beside the writer.
     pub fn path(&self) -> &Path {
         &self.handle.path
@@ -188,8 +173,16 @@ impl AuditLog {
     }
 }
 
-fn absent(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
+/// The first entry of a log that is made where an earlier node has been at work: its log was taken away, or it was
+/// killed before it had made one.
+fn begun_anew() -> Result<Vec<u8>, AuditError> {
+    let record = NodeRecord {
+        time: Timestamp::now(),
+        action: "audit-begun-anew".into(),
+        caller: None,
+        detail: Map::new(),
+    };
+    serialise(&Entry::Node(record)).map(|(body, _)| body)
 }
 
 fn serialise(entry: &Entry) -> Result<(Vec<u8>, Mark), AuditError> {

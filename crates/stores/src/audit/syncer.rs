@@ -13,6 +13,7 @@ use std::{
 
 use super::{
     error::AuditError,
+    files::Files,
     head::Head,
     queue::{Answer, Queue},
     writer::Marks,
@@ -78,13 +79,17 @@ impl Shared {
 
 impl Syncer {
     /// The write-ahead log at `path` must be there, and must be the same file for as long as this one lives.
-    pub(super) fn start(path: &Path, queue: Arc<Queue>, marks: Arc<Marks>) -> io::Result<Self> {
+    pub(super) fn start(path: &Path, files: Files, queue: Arc<Queue>, marks: Arc<Marks>) -> io::Result<Self> {
         let log = File::open(path)?;
+        let sync = move || {
+            log.sync_data().map_err(|error| AuditError::Unsynced(Arc::new(error)))?;
+            files.check()
+        };
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("audit-sync".into())
-            .spawn(move || run(&own, &queue, &marks, || log.sync_data()))?;
+            .spawn(move || run(&own, &queue, &marks, sync))?;
         Ok(Self { shared, thread })
     }
 
@@ -119,7 +124,7 @@ impl Syncer {
     }
 }
 
-fn run(shared: &Shared, queue: &Queue, marks: &Marks, sync: impl Fn() -> io::Result<()>) {
+fn run(shared: &Shared, queue: &Queue, marks: &Marks, sync: impl Fn() -> Result<(), AuditError>) {
     loop {
         let mut state = shared.state();
         while state.owed.is_empty() && !state.closing {
@@ -133,7 +138,7 @@ fn run(shared: &Shared, queue: &Queue, marks: &Marks, sync: impl Fn() -> io::Res
         }
         let synced = match broken {
             Some(error) => Err(error),
-            None => sync().map_err(|error| AuditError::Unsynced(Arc::new(error))),
+            None => sync(),
         };
         if let Err(error) = &synced {
             // Before anybody is answered: from here on nothing is taken on until the writer has recovered.
@@ -197,7 +202,7 @@ mod tests {
         let (shared, queue) = (Arc::new(Shared::default()), Arc::new(Queue::new()));
         let (own, fault) = (Arc::clone(&shared), Arc::clone(&queue));
         let (begun, begins) = mpsc::channel();
-        let (outcome, outcomes) = mpsc::channel::<io::Result<()>>();
+        let (outcome, outcomes) = mpsc::channel::<Result<(), AuditError>>();
         let marks = Arc::new(Marks::default());
         let reached = Arc::clone(&marks);
         let thread = std::thread::spawn(move || {
@@ -212,7 +217,8 @@ mod tests {
         begins.recv().unwrap();
         let (second, second_answered) = owed();
         syncer.hand_over(second);
-        outcome.send(Err(io::Error::other("no disk"))).unwrap();
+        let lost = AuditError::Unsynced(Arc::new(io::Error::other("no disk")));
+        outcome.send(Err(lost)).unwrap();
         for answered in [first_answered, second_answered] {
             assert!(answered.blocking_recv().unwrap().unwrap_err().to_string().contains("no disk"));
         }

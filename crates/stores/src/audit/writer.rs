@@ -21,6 +21,7 @@ use serde_json::Map;
 use super::{
     chain::{Chain, LoadError},
     error::AuditError,
+    files::Files,
     head::Head,
     key::AuditKey,
     queue::{Answer, Append, Mark, Queue, Request},
@@ -54,6 +55,7 @@ pub(super) struct Writer {
     /// Taken on without anybody waiting, and not yet on disk because of an outage.
     kept: Vec<Append>,
     outage: Option<Outage>,
+    files: Files,
     syncer: Syncer,
     /// Held so that no other process writes while this one may.
     data: DataDir,
@@ -79,7 +81,7 @@ struct Sealing {
 
 impl Writer {
     pub(super) fn new(
-        (connection, chain, syncer): (Connection, Chain, Syncer),
+        (connection, chain, files, syncer): (Connection, Chain, Files, Syncer),
         begun: HashSet<CallId>,
         key: AuditKey,
         queue: Arc<Queue>,
@@ -100,6 +102,7 @@ impl Writer {
             head_at: Instant::now(),
             kept: Vec::new(),
             outage: None,
+            files,
             syncer,
             data,
         }
@@ -188,6 +191,7 @@ impl Writer {
             None => self.chain.clone(),
             // A commit that reported failure may have reached the disk all the same. The disk says what is so.
             Some(_) => {
+                self.files.check()?;
                 if self.syncer.is_broken() {
                     rescue(&self.connection).map_err(unwritable)?;
                     self.syncer.recovered();

@@ -30,7 +30,7 @@ use aegis_core::{
     Secret, Timestamp,
     id::{CredentialId, SessionId, TenantId},
 };
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 pub use self::{
     applied::{AppliedContext, MOST_APPLIED_CONTEXTS, read_applied_contexts},
@@ -55,6 +55,8 @@ use crate::data_dir::{DataDir, DataDirError};
 
 /// What ended requests left in the write-ahead log is removed together, this long after the first.
 const TRACES_TOGETHER: Duration = Duration::from_secs(1);
+/// While somebody reads the file, or it can't be written, the pauses between attempts grow up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Uses of tokens are written down together, this long after the first.
 const USES_TOGETHER: Duration = Duration::from_secs(1);
@@ -69,7 +71,7 @@ pub enum RegistryError {
     NotARegistry { path: PathBuf },
     #[error(
         "{path} was written in format {found}, and this aegis reads up to {known}: use the newer aegis that wrote it; \
-         nothing was changed"
+         the file was left as it is"
     )]
     Newer { path: PathBuf, found: usize, known: usize },
     #[error("{0}")]
@@ -137,17 +139,22 @@ impl Inner {
         Ok(token)
     }
 
-    fn remove_traces(&self) {
+    /// Whether nothing is left to remove.
+    fn remove_traces(&self) -> bool {
         let store = self.store();
-        if !self.traces.swap(false, Ordering::AcqRel) {
-            return;
+        if !self.traces.load(Ordering::Acquire) {
+            return true;
         }
         match store.empty_write_ahead_log() {
-            Ok(true) => {}
-            // Whoever ends the next request, or the node, tries again.
+            Ok(true) => {
+                // Whoever says meanwhile that there are traces left them before the store was locked.
+                self.traces.store(false, Ordering::Release);
+                return true;
+            }
             Ok(false) => tracing::debug!("the registry is being read; its write-ahead log stays for now"),
             Err(error) => tracing::warn!(%error, "the registry's write-ahead log could not be emptied"),
         }
+        false
     }
 
     /// Writes down which tokens were used. Coarse, so a failure is worth no more than a line in the log.
@@ -166,7 +173,7 @@ impl Inner {
 impl Registry {
     /// Opens the registry of this data directory, making it on first use. Blocks.
     pub fn open(data: &DataDir) -> Result<Self, RegistryError> {
-        let store = Store::open(data.registry_database())?;
+        let (store, left_traces) = Store::open(data.registry_database())?;
         let inner = Inner {
             store: Mutex::new(store),
             cache: Mutex::default(),
@@ -177,7 +184,11 @@ impl Registry {
             turn: Semaphore::new(1),
             data: data.clone(),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let registry = Self { inner: Arc::new(inner) };
+        if left_traces {
+            registry.left_traces();
+        }
+        Ok(registry)
     }
 
     /// Makes a token. The secret can't be had again.
@@ -248,15 +259,23 @@ impl Registry {
         .await
     }
 
-    /// Arguments of a request were deleted, and are still in the write-ahead log.
+    /// Arguments of a request were deleted, and are still in the write-ahead log. They are removed from there soon.
     fn left_traces(&self) {
         if !self.inner.traces.swap(true, Ordering::AcqRel) {
+            // Outside of a runtime, `flush` is left.
+            let Ok(runtime) = Handle::try_current() else { return };
             // Nobody waits for this, and it keeps nothing open: a registry that closes removes its log.
             let inner = Arc::downgrade(&self.inner);
-            tokio::spawn(async move {
-                tokio::time::sleep(TRACES_TOGETHER).await;
-                if let Some(inner) = inner.upgrade() {
-                    let _ = tokio::task::spawn_blocking(move || inner.remove_traces()).await;
+            runtime.spawn(async move {
+                let mut pause = TRACES_TOGETHER;
+                loop {
+                    tokio::time::sleep(pause).await;
+                    let Some(inner) = inner.upgrade() else { return };
+                    let removed = tokio::task::spawn_blocking(move || inner.remove_traces()).await;
+                    if !matches!(removed, Ok(false)) {
+                        return;
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             });
         }

@@ -123,12 +123,15 @@ impl Registry {
         .await
     }
 
-    /// Forgets a server's definitions.
+    /// Forgets a server's definitions but those that were rejected: a server of this name may come back, and who takes it
+    /// out and puts it in again has not thereby changed his mind.
     pub async fn forget_pins(&self, server: &str) -> Result<(), RegistryError> {
         let server = server.to_owned();
         self.blocking(move |inner| {
             let store = inner.store();
-            let forgotten = store.connection.execute("DELETE FROM pins WHERE server = ?1", [&server]);
+            let forgotten = store
+                .connection
+                .execute("DELETE FROM pins WHERE server = ?1 AND state <> 'rejected'", [&server]);
             forgotten.map(drop).map_err(|error| store.failed(error))
         })
         .await

@@ -129,10 +129,12 @@ impl Store {
                 }
             }
             if new > 0 {
+                // By rank: coming back leaves gaps among the numbers.
                 let versions: Vec<&str> = in_force.iter().map(|(_, version, _)| version.as_str()).collect();
                 let versions = serde_json::to_string(&versions).unwrap_or_default();
                 transaction.execute(
-                    "DELETE FROM contexts WHERE number <= (SELECT max(number) FROM contexts) - ?1
+                    "DELETE FROM contexts
+                     WHERE number <= (SELECT number FROM contexts ORDER BY number DESC LIMIT 1 OFFSET ?1)
                      AND version NOT IN (SELECT value FROM json_each(?2))",
                     (MOST_CONTEXT_VERSIONS, versions),
                 )?;

@@ -49,7 +49,8 @@ pub(super) struct Store {
 const BUSY: Duration = Duration::from_secs(10);
 
 impl Store {
-    pub(super) fn open(path: PathBuf) -> Result<Self, RegistryError> {
+    /// With whether a killed node's write-ahead log is still there, because somebody reads the file.
+    pub(super) fn open(path: PathBuf) -> Result<(Self, bool), RegistryError> {
         let failed = |source| RegistryError::Database { path: path.clone(), source };
         new_database::ensure(&path, |connection| bring_up(connection, 0)).map_err(|error| match error {
             NewDatabaseError::Sqlite(error) => failed(error),
@@ -66,11 +67,10 @@ impl Store {
         let format = format(&connection, &path)?;
         prepare(&mut connection, format).map_err(failed)?;
         let store = Self { connection, path };
-        if was_killed {
-            // It may hold arguments of calls that are over.
-            store.empty_write_ahead_log().map_err(|error| store.failed(error))?;
-        }
-        Ok(store)
+        // It may hold arguments of calls that are over.
+        let left_traces =
+            was_killed && !store.empty_write_ahead_log().map_err(|error| store.failed(error))?;
+        Ok((store, left_traces))
     }
 
     /// Brings the write-ahead log into the file and cuts it off: it has copies of what was deleted. False when somebody

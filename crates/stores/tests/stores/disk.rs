@@ -137,6 +137,21 @@ async fn records_that_were_taken_on_already() {
 }
 
 #[tokio::test]
+async fn nothing_is_recorded_in_a_log_that_was_taken_away() {
+    let home = tempfile::tempdir().unwrap();
+    let data = DataDir::open(home.path()).unwrap();
+    let log = AuditLog::open(&data, &config(1024)).unwrap();
+    log.record_durable(&node("before")).await.unwrap();
+    fs::rename(data.audit_database(), home.path().join("elsewhere")).unwrap();
+    let error = log.record_durable(&node("after")).await.unwrap_err();
+    assert!(matches!(error, AuditError::Gone { .. }), "{error}");
+    assert!(log.health().is_err());
+    // However often it is tried again.
+    let error = log.close().await.unwrap_err();
+    assert!(matches!(error, AuditError::Gone { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn closing_during_an_outage_says_what_happened() {
     let Some(disk) = SmallDisk::new() else { return };
     let data = DataDir::open(disk.home()).unwrap();

@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
-use aegis_core::id::TenantId;
-use aegis_stores::{AuditLog, DataDir, Registry, audit::AuditError};
+use aegis_core::{id::TenantId, record::Entry};
+use aegis_stores::{
+    AuditLog, DataDir, Registry,
+    audit::{AuditError, Filter, LogReader},
+};
 use rusqlite::Connection;
 
 use crate::common::{call, config, verify_database};
@@ -201,6 +204,13 @@ async fn a_log_that_was_taken_away_is_not_replaced() {
     }
 }
 
+/// What the first entry of the log says that befell the node.
+fn first_action(home: &Path) -> Option<String> {
+    let entries = LogReader::open(&home.join("audit.db")).unwrap().tail(&Filter::default(), 100).unwrap();
+    let first = entries.into_iter().find(|stored| stored.seq == 1).unwrap();
+    if let Entry::Node(record) = first.entry.unwrap() { Some(record.action) } else { None }
+}
+
 #[tokio::test]
 async fn a_new_log_begins_where_the_keys_were_moved_away() {
     let home = tempfile::tempdir().unwrap();
@@ -210,28 +220,72 @@ async fn a_new_log_begins_where_the_keys_were_moved_away() {
         fs::remove_file(home.path().join(name)).unwrap();
     }
     {
+        // A start that gets no further.
         let data = DataDir::open(home.path()).unwrap();
         let log = AuditLog::open(&data, &config(50)).unwrap();
-        assert!(log.begins_anew());
+        assert_eq!(log.progress().entries, 1);
         log.close().await.unwrap();
     }
-    let says = async || {
-        let log = AuditLog::open(&DataDir::open(home.path()).unwrap(), &config(50)).unwrap();
-        let says = log.begins_anew();
-        log.close().await.unwrap();
-        says
-    };
-    // Until it has a record, it is still to be said.
-    assert!(says().await);
     completes(home.path(), "keys moved away").await;
     assert_ne!(fs::read(home.path().join("audit.pub")).unwrap(), old);
-    assert!(!says().await);
+    assert_eq!(first_action(home.path()).as_deref(), Some("audit-begun-anew"));
+    assert_eq!(verify_database(home.path()).records, 2, "it is said once");
 }
 
+/// What is empty may be of a node that did nothing yet: no earlier log is missing.
 #[tokio::test]
 async fn a_first_log_begins_with_nothing_to_say() {
     let home = tempfile::tempdir().unwrap();
-    let data = DataDir::open(home.path()).unwrap();
-    let _registry = Registry::open(&data).unwrap();
-    assert!(!AuditLog::open(&data, &config(50)).unwrap().begins_anew());
+    for _ in 0..2 {
+        let data = DataDir::open(home.path()).unwrap();
+        let _registry = Registry::open(&data).unwrap();
+        let log = AuditLog::open(&data, &config(50)).unwrap();
+        assert_eq!(log.progress().entries, 0);
+        log.close().await.unwrap();
+    }
+    start(home.path()).await;
+    assert_eq!(first_action(home.path()), None);
+}
+
+/// What `doctor` tells, and what a start would: the same.
+#[tokio::test]
+async fn a_look_at_the_log_tells_what_a_start_would() {
+    let outcome = async |home: &Path| {
+        let checked = AuditLog::check(&DataDir::read_only(home).unwrap());
+        let told = checked.map_or_else(|error| error.to_string(), |()| String::new());
+        match AuditLog::open(&DataDir::open(home).unwrap(), &config(50)) {
+            Ok(log) => {
+                assert_eq!(told, "");
+                log.close().await.unwrap();
+            }
+            Err(error) => assert_eq!(told, error.to_string()),
+        }
+        told
+    };
+    let without_tables = |path: &Path| {
+        fs::write(path, "").unwrap();
+        Connection::open(path).unwrap().pragma_update(None, "journal_mode", "wal").unwrap();
+    };
+    let home = tempfile::tempdir().unwrap();
+    start(home.path()).await;
+    let log = home.path().join("audit.db");
+    assert_eq!(outcome(home.path()).await, "");
+    without_tables(&log);
+    assert!(outcome(home.path()).await.contains("is missing or empty"));
+    fs::remove_file(&log).unwrap();
+    assert!(outcome(home.path()).await.contains("is missing or empty"));
+    // It is there, and nobody can tell what it is.
+    std::os::unix::fs::symlink(&log, &log).unwrap();
+    let told = AuditLog::check(&DataDir::read_only(home.path()).unwrap()).unwrap_err().to_string();
+    assert!(told.contains("can't look at") && !told.contains("missing"), "{told}");
+    fs::remove_file(&log).unwrap();
+    Connection::open(&log).unwrap().execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    assert!(outcome(home.path()).await.contains("is not an audit log of aegis"));
+    for name in ["audit.db", "audit.key", "audit.pub"] {
+        fs::remove_file(home.path().join(name)).unwrap();
+    }
+    let nothing = AuditLog::check(&DataDir::read_only(home.path()).unwrap());
+    assert!(nothing.is_ok() && !log.exists(), "{nothing:?}");
+    without_tables(&log);
+    assert_eq!(outcome(home.path()).await, "");
 }

@@ -100,6 +100,14 @@ impl Home {
         Connection::open(self.directory.path().join("registry.db")).unwrap()
     }
 
+    /// The files in which this is.
+    fn holding(&self, mark: &str) -> Vec<String> {
+        let holds = |bytes: Vec<u8>| bytes.windows(mark.len()).any(|window| window == mark.as_bytes());
+        let files = std::fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.is_file() && holds(std::fs::read(path).unwrap()));
+        files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
     fn bodies(&self) -> (u64, u64) {
         let sum = "SELECT count(*), coalesce(sum(length(body)), 0) FROM approval_bodies";
         self.sql().query_row(sum, [], |row| row.try_into()).unwrap()
@@ -348,23 +356,18 @@ async fn a_registry_of_format_five_is_brought_up() {
     assert_eq!(registry.list_approvals(&filter).await.unwrap().approvals.len(), 2);
 }
 
+const MARK: &str = "hunter2-of-a-request";
+
 /// Deleted is not gone while the write-ahead log has a copy.
 #[tokio::test]
 async fn arguments_of_ended_requests_are_in_no_file() {
-    const MARK: &str = "hunter2-of-a-request";
     let home = home();
-    let holding = || -> Vec<String> {
-        let holds = |bytes: Vec<u8>| bytes.windows(MARK.len()).any(|window| window == MARK.as_bytes());
-        let files = std::fs::read_dir(home.directory.path()).unwrap().map(|entry| entry.unwrap().path());
-        let files = files.filter(|path| path.is_file() && holds(std::fs::read(path).unwrap()));
-        files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
-    };
     let content = format!("{}{MARK}", "x".repeat(1000));
     let (ended, rejected) =
         (asked(caller("local", "tok_1"), 1, &content), asked(caller("local", "tok_1"), 2, &content));
     home.park(&ended).await;
     home.park(&rejected).await;
-    assert!(!holding().is_empty());
+    assert!(!home.holding(MARK).is_empty());
     home.end(&ended.id, ApprovalState::Expired).await;
     let decision = DecisionRow {
         id: rejected.id.clone(),
@@ -375,9 +378,41 @@ async fn arguments_of_ended_requests_are_in_no_file() {
     };
     home.registry.decide_approval(decision).await.unwrap();
     home.registry.flush().await.unwrap();
-    assert_eq!(holding(), Vec::<String>::new());
+    assert_eq!(home.holding(MARK), Vec::<String>::new());
     // The registry can be used on.
     let third = asked(caller("local", "tok_1"), 3, &content);
     home.park(&third).await;
     assert!(home.registry.find_approval(&third.id).await.unwrap().is_some());
+}
+
+/// Whoever reads the file keeps its write-ahead log from being emptied, and has then not the last word.
+#[tokio::test]
+async fn traces_are_removed_once_nobody_reads_the_file() {
+    let home = home();
+    let request = asked(caller("local", "tok_1"), 1, &format!("{}{MARK}", "x".repeat(1000)));
+    home.park(&request).await;
+    let reader = home.sql();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM approvals;").unwrap();
+    home.end(&request.id, ApprovalState::Expired).await;
+    home.registry.flush().await.unwrap();
+    assert_eq!(home.holding(MARK), ["registry.db-wal"]);
+    reader.execute_batch("COMMIT").unwrap();
+    home.registry.flush().await.unwrap();
+    assert_eq!(home.holding(MARK), Vec::<String>::new());
+}
+
+/// The same without anybody asking for it. Time goes by only while nothing is done.
+#[tokio::test(start_paused = true)]
+async fn traces_are_looked_for_again() {
+    let home = home();
+    let request = asked(caller("local", "tok_1"), 1, &format!("{}{MARK}", "x".repeat(1000)));
+    home.park(&request).await;
+    let reader = home.sql();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM approvals;").unwrap();
+    home.end(&request.id, ApprovalState::Expired).await;
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    assert_eq!(home.holding(MARK), ["registry.db-wal"]);
+    reader.execute_batch("COMMIT").unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    assert_eq!(home.holding(MARK), Vec::<String>::new());
 }

@@ -129,6 +129,18 @@ async fn what_must_be_approved_waits_and_what_is_rejected_stays_so() {
 }
 
 #[tokio::test]
+async fn what_was_rejected_stays_so_when_the_server_comes_back() {
+    let home = tempfile::tempdir().unwrap();
+    let registry = open(&home);
+    assert_eq!(see(&registry, FirstUse, &[("a", "1")]).await, [Standing::Accepted]);
+    assert_eq!(see(&registry, FirstUse, &[("a", "2")]).await, [Standing::Changed]);
+    registry.decide_pins("s", Vec::new(), false, &"ann".into()).await.unwrap();
+    registry.forget_pins("s").await.unwrap();
+    let again = see(&registry, FirstUse, &[("a", "2"), ("b", "1")]).await;
+    assert_eq!(again, [Standing::Rejected, Standing::New]);
+}
+
+#[tokio::test]
 async fn a_server_that_never_settles_fills_no_disk() {
     let home = tempfile::tempdir().unwrap();
     let registry = open(&home);

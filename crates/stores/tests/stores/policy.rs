@@ -150,4 +150,10 @@ async fn a_version_that_came_back_came_last() {
         .collect();
     assert_eq!(order, ["work@3", "work@1", "work@2"]);
     assert_eq!(registry.contexts(None, 10).await.unwrap().len(), 4);
+    // However often one comes back, the others are still among the newest.
+    for number in 0..MOST_CONTEXT_VERSIONS {
+        registry.keep_contexts(vec![other.clone(), version(1 + number % 2)]).await.unwrap();
+    }
+    registry.keep_contexts(vec![other.clone(), version(4)]).await.unwrap();
+    assert_eq!(registry.contexts(None, 10).await.unwrap().len(), 5);
 }

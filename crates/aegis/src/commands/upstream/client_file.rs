@@ -141,7 +141,7 @@ impl Imported {
                         }
                         Settled::Plain => drop(server.environment.insert(variable.clone(), value)),
                         Settled::Reference(reference) => {
-                            remarks.push(format!("{variable} {FROM_NODE}, as {reference}"));
+                            remarks.push(format!("{variable} {}", by_reference(&reference)));
                             server.credentials.insert(variable.clone(), reference);
                         }
                         Settled::Secret(stored) => {
@@ -180,7 +180,7 @@ impl Imported {
                         }
                         Settled::Plain => drop(server.headers.insert(header.clone(), value.clone())),
                         Settled::Reference(reference) => {
-                            remarks.push(format!("the header {header} {FROM_NODE}, as {reference}"));
+                            remarks.push(format!("the header {header} {}", by_reference(&reference)));
                             server.credentials.insert(header.clone(), reference);
                         }
                         Settled::Secret(stored) => {
@@ -250,9 +250,14 @@ fn inherited(given: &Value) -> Option<String> {
     given.as_str().or_else(|| given["name"].as_str()).map(str::to_owned)
 }
 
-const FROM_SHELL: &str = "its value was taken from this shell's environment, as it is now";
+const FROM_SHELL: &str = "its value was filled in as a client would: from this shell's environment, as it is now, or with the file's default";
 
-const FROM_NODE: &str = "is read from the environment that the node was started in";
+fn by_reference(reference: &SecretRef) -> String {
+    match reference {
+        SecretRef::Stored(_) => format!("is the stored {reference}"),
+        _ => format!("is read from the environment that the node was started in, as {reference}"),
+    }
+}
 
 fn by_client(stored: &str) -> String {
     format!(
@@ -277,6 +282,11 @@ fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> S
         && !is_secret(name, &filled)
     {
         return Settled::FilledIn(filled);
+    }
+    // No client knows such references: somebody wrote it for this node. `file:` and `env:` may be meant otherwise.
+    let reference = SecretRef::parse(value);
+    if matches!(reference, SecretRef::Stored(_)) && reference.mistake().is_none() {
+        return Settled::Reference(reference);
     }
     let whole = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     if let Some(inside) = whole.filter(|inside| !inside.contains("${")) {
@@ -311,12 +321,12 @@ fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Editors take comments and commas before a closing bracket in their JSON.
 /// As many bytes: what a parser then says of lines and columns is true of the file.
 fn blank(character: char) -> &'static str {
     if character == '\n' { "\n" } else { &"    "[..character.len_utf8()] }
 }
 
+/// Editors take comments and commas before a closing bracket in their JSON.
 fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -205,3 +205,20 @@ fn secrets_of_the_shell_are_never_taken_in_plain() {
         assert!(found.remarks.iter().any(|remark| remark.starts_with(place)), "{place}: {:?}", found.remarks);
     }
 }
+
+#[test]
+fn a_reference_to_a_stored_secret_is_taken_as_one() {
+    let found = imported(
+        r#"{"mcpServers": {"gh": {"command": "x",
+            "env": {"TOKEN": "secret:gh/token", "DATABASE_URL": "file:./dev.db", "API_KEY": "secret: no name"}}}}"#,
+    );
+    let server = &found.servers[0];
+    assert_eq!(server.credentials["TOKEN"].to_string(), "secret:gh/token");
+    assert_eq!(server.environment["DATABASE_URL"], "file:./dev.db");
+    assert_eq!(found.secrets.keys().collect::<Vec<_>>(), ["gh/api-key"]);
+    assert!(
+        found.remarks.contains(&"gh: TOKEN is the stored secret:gh/token".to_owned()),
+        "{:?}",
+        found.remarks
+    );
+}

@@ -225,8 +225,15 @@ async fn as_settled_here(node: &Backend, server: &McpServer) -> anyhow::Result<M
 async fn put(global: &Global, node: &Backend, server: &McpServer) -> anyhow::Result<(Ending, Value)> {
     let server = &as_settled_here(node, server).await?;
     let answer = node.patient_put(&address(&server.name, ""), &serde_json::to_value(server)?).await?;
-    Ok(step(global, answer, |found| {
+    let (ending, mut told) = step(global, answer, |found| {
         say!("{} is {}", text(&found["name"]), text(&found["change"]));
         settled::remarks(&server.name, found);
-    }))
+    });
+    // The file knows of no sandbox, so nothing of what one hides has been told.
+    if ending == Ending::Done && server.sandbox.is_some() {
+        for remark in misplaced::remarks(server).await {
+            settled::warn(global, &server.name, &remark, &mut told);
+        }
+    }
+    Ok((ending, told))
 }

@@ -38,7 +38,8 @@ pub(super) async fn run(global: &Global, command: &Upstream) -> anyhow::Result<E
         }
         Upstream::Test { name } => {
             let path = address(name, "/test");
-            ask(global, async |node| Ok(test(global, node.patient_post(&path, &json!({})).await?))).await
+            ask(global, async |node| Ok(test(global, name, node.patient_post(&path, &json!({})).await?)))
+                .await
         }
         Upstream::SignIn(wanted) => sign_in::run(global, wanted).await,
         Upstream::Remove { name } => ask(global, async |node| remove(global, node, name).await).await,
@@ -234,9 +235,9 @@ fn tools(status: &Value) -> String {
         0 => {}
         rejected => told.push_str(&format!(", {rejected} rejected")),
     }
-    match status["unusable"].as_u64().unwrap_or(0) {
+    match ["unusable", "ceded"].iter().filter_map(|member| status[member].as_u64()).sum::<u64>() {
         0 => {}
-        unusable => told.push_str(&format!(", {unusable} not passed on")),
+        others => told.push_str(&format!(", {others} not passed on")),
     }
     told
 }
@@ -293,7 +294,7 @@ fn restarted(global: &Global, answer: Answer) -> Ending {
     }
 }
 
-fn test(global: &Global, answer: Answer) -> Ending {
+fn test(global: &Global, name: &str, answer: Answer) -> Ending {
     let Answer::Ok(report) = answer else { return finish(global, answer, |_| {}) };
     let works = report["works"] == true;
     if global.json {
@@ -313,6 +314,15 @@ fn test(global: &Global, answer: Answer) -> Ending {
         }
     } else {
         eprintln!("it does not work: {}", text(&report["error"]));
+        let missing = report["missing"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for lack in missing {
+            eprintln!("  {}\n  next: {}", text(&lack["what"]), text(&lack["next"]));
+        }
+        if missing.is_empty() {
+            eprintln!(
+                "  next: mend it, then `aegis upstream restart {name}`; `aegis upstream logs {name}` has what it wrote before"
+            );
+        }
     }
     if works { Ending::Done } else { Ending::Failed }
 }

@@ -43,12 +43,11 @@ pub(in crate::commands) fn of(server: &Value) -> Vec<Withheld> {
     let tools = server["withheld"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |why: Why| tools.iter().filter(move |tool| Why::of(tool) == why);
     let count = |member: &str| usize::try_from(status[member].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let ceded = of(Why::Ceded).count();
     let all = [
         (Why::Waiting, count("quarantined")),
         (Why::Rejected, count("rejected")),
-        (Why::Unusable, count("unusable").saturating_sub(ceded)),
-        (Why::Ceded, ceded),
+        (Why::Unusable, count("unusable")),
+        (Why::Ceded, count("ceded")),
     ];
     let told = all.into_iter().filter(|(_, count)| *count > 0).map(|(why, count)| {
         let named: Vec<String> = of(why).take(MOST_NAMED).map(shown).collect();
@@ -88,5 +87,23 @@ fn shown(tool: &Value) -> String {
     match text(&tool["tool"]) {
         name if name.is_empty() => "(without a name)".to_owned(),
         name => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_the_server_and_names_those_that_were_told() {
+        let tools: Vec<Value> =
+            (0..20).map(|number| json!({"tool": format!("t{number}"), "standing": "accepted"})).collect();
+        let status = json!({"quarantined": 0, "rejected": 0, "unusable": 0, "ceded": 25});
+        let told = of(&json!({"name": "fix", "status": status, "withheld": tools}));
+        let [told] = &told[..] else { panic!("{} kinds", told.len()) };
+        assert_eq!(told.why, Why::Ceded);
+        assert_eq!(told.found, "offers 25 tools that another server has: t0, t1, t2, t3, t4 and 20 more");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::{DenyTarget, SecurityContext, ToolPattern};
+use super::{APPROVER_CAPABILITY, DenyTarget, SecurityContext, ToolPattern};
 use crate::{id::ContextName, nearest::suggestion, path::PathPrefix, path::VolumePath, path::WORKSPACE};
 
 /// An entry that is probably not what its writer means.
@@ -76,7 +76,9 @@ impl Known<'_> {
     }
 
     fn of_tool(&self, pattern: &ToolPattern, does: &str) -> Option<String> {
-        if self.names_own(pattern) || self.claims.iter().any(|claim| claim.meets(pattern)) {
+        // No tool, and yet it grants: the right to decide what others ask.
+        let is_approver = *pattern == ToolPattern::Exact(APPROVER_CAPABILITY.into());
+        if is_approver || self.names_own(pattern) || self.claims.iter().any(|claim| claim.meets(pattern)) {
             return None;
         }
         let shown = pattern.to_string();
@@ -167,7 +169,8 @@ mod tests {
         );
         assert!(
             told(
-                "name: mine\ncapabilities: [{tool_pattern: \"*\"}, {tool_pattern: github.issues.list, path_allowlist: [/srv]}]\n\
+                "name: mine\ncapabilities: [{tool_pattern: \"*\"}, {tool_pattern: github.issues.list, path_allowlist: [/srv]},\n\
+                 {tool_pattern: aegis.approvals}]\n\
                  deny_list: [\"web.*:example.org\", github.*, web.search, \"*:/workspace\", \"fs.*:/workspace/x\"]\n"
             )
             .is_empty()

@@ -43,7 +43,7 @@ pub(super) fn paths() -> Value {
                 "default": refusal}}},
         "/v1/upstreams/{name}/test": {"parameters": name, "post": {
             "summary": "Connect to a server for a look (operators)",
-            "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},
+            "responses": {"200": ok("what it offers, or why it does not work and what is missing"), "default": refusal}}},
         "/v1/upstreams/{name}/sign-in": {"parameters": name, "post": {
             "summary": "Find out where a person signs in to a server that speaks HTTP (operators)",
             "requestBody": object("redirect (an address of the loopback), and optionally client_id, client_secret (a reference), scopes"),
@@ -55,7 +55,7 @@ pub(super) fn paths() -> Value {
             "responses": {"200": ok("the server"), "409": ok("it was not begun, or no tokens were given"), "default": refusal}}},
         "/v1/upstreams/test": {"post": {
             "summary": "Connect to a server that is not configured (operators)", "requestBody": server,
-            "responses": {"200": ok("what it offers, or why it does not work"), "default": refusal}}},
+            "responses": {"200": ok("what it offers, or why it does not work and what is missing"), "default": refusal}}},
         "/v1/upstreams/{name}/logs": {"parameters": name, "get": {
             "summary": "What a server wrote to its standard error (operators)",
             "parameters": [query("limit", "at most 10000 lines")],

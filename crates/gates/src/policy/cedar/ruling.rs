@@ -107,7 +107,7 @@ fn forbids(tool: &str, rule: &Rule) -> Violation {
     .rule(rule.place())
     .hint(match rule.asker {
         Asker::Labels => "a new session has read nothing yet",
-        _ => "other arguments may pass; `aegis policy explain` shows what the policy looks at",
+        _ => "other arguments may pass; `aegis policy list --json` has the policy's text, for operators",
     })
 }
 
