@@ -1,9 +1,9 @@
 //! Tools of MCP servers that can't be called yet: what is said of them, and waiting for them.
 
 use aegis_core::{Caller, Violation, ViolationKind};
+use aegis_routes::catalog::Until;
 
 use crate::Plane;
-use aegis_routes::catalog::Until;
 
 /// A server that starts is there in a moment.
 const IN_A_MOMENT: u64 = 1;

@@ -357,14 +357,8 @@ impl Servers {
         self.show(name).await
     }
 
-    /// Connects to a configured server for a look.
-    pub async fn test(&self, name: &str) -> Result<TestReport, ServerError> {
-        let server = self.show(name).await?.configured.server;
-        Ok(self.live.test(&server).await)
-    }
-
-    /// Connects to a server that is not configured yet.
-    pub async fn test_other(&self, server: &McpServer) -> TestReport {
+    /// Connects to a server for a look, whether or not it is configured.
+    pub async fn test(&self, server: &McpServer) -> TestReport {
         self.live.test(server).await
     }
 

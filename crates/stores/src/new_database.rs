@@ -77,11 +77,18 @@ fn remove(path: &Path) -> Result<(), (PathBuf, io::Error)> {
     Ok(())
 }
 
+/// Where SQLite keeps what was committed and is not in the file yet.
+pub(crate) fn write_ahead_log(path: &Path) -> PathBuf {
+    beside(path, "-wal")
+}
+
 /// The file, and the names of what SQLite keeps beside it.
 pub(crate) fn with_companions(path: &Path) -> impl Iterator<Item = PathBuf> {
-    COMPANIONS.into_iter().map(|suffix| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    })
+    COMPANIONS.into_iter().map(|suffix| beside(path, suffix))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use aegis_core::{
     Secret, Violation, ViolationKind,
     config::{McpServer, upstream},
-    upstream::{ServerState, ServerStatus, ServerTool, SignInWish, TestReport, UpstreamError},
+    upstream::{ServerState, ServerStatus, ServerTool, SignInWish, UpstreamError},
 };
 use aegis_plane::servers::{Installed, Server, ServerError};
 use aegis_stores::registry::{PinState, RegistryError};
@@ -293,12 +293,12 @@ pub(super) async fn test(
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
     let server = doors.servers.show(&name).await?.configured.server;
-    let report = doors.servers.test(&name).await?;
-    Ok(Json(tested(&doors, &server, &report).await))
+    Ok(Json(tested(&doors, &server).await))
 }
 
 /// What came of a look at a server, and what it lacks where it does not work.
-async fn tested(doors: &Doors, server: &McpServer, report: &TestReport) -> Value {
+async fn tested(doors: &Doors, server: &McpServer) -> Value {
+    let report = doors.servers.test(server).await;
     let mut told = json!(report);
     told["missing"] = match report.works {
         true => json!([]),
@@ -315,8 +315,7 @@ pub(super) async fn test_other(
 ) -> Result<Json<Value>, Refused> {
     guard::operator(&doors, &headers).await?;
     let server = read(&body)?;
-    let report = doors.servers.test_other(&server).await;
-    Ok(Json(tested(&doors, &server, &report).await))
+    Ok(Json(tested(&doors, &server).await))
 }
 
 pub(super) async fn logs(

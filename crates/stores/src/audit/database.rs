@@ -1,14 +1,11 @@
 //! The log's SQLite file.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, limits::Limit};
 
 use super::chain::Chain;
-use crate::new_database::{self, NewDatabaseError};
+use crate::new_database::{self, NewDatabaseError, write_ahead_log};
 
 /// Tells the file from other SQLite databases: `aegi`.
 const APPLICATION: i64 = 0x6165_6769;
@@ -125,12 +122,6 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
         }
         attempted => attempted,
     }
-}
-
-pub(super) fn write_ahead_log(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
 }
 
 fn uri_path(path: &Path) -> String {

@@ -1,12 +1,14 @@
 //! Whether the log's files are still those that are written to.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use super::{database, error::AuditError};
+use super::{error::AuditError, place::out_of_sight};
+use crate::new_database::write_ahead_log;
 
 /// The files that the log was opened with: the database and its write-ahead log. The kernel goes on writing to a file
 /// that was removed, and every sync of it succeeds.
@@ -20,12 +22,17 @@ pub(super) struct Files {
 type Identity = (u64, u64);
 
 impl Files {
-    pub(super) fn of(database: &Path) -> io::Result<Self> {
-        let known = |path: PathBuf| -> io::Result<(PathBuf, Identity)> {
-            let found = fs::metadata(&path)?;
-            Ok((path, (found.dev(), found.ino())))
+    pub(super) fn of(database: &Path) -> Result<Self, AuditError> {
+        let known = |path: PathBuf| match fs::metadata(&path) {
+            Ok(found) => Ok((path, (found.dev(), found.ino()))),
+            Err(source) => Err(out_of_sight(path, source)),
         };
-        Ok(Self { database: known(database.to_owned())?, ahead: known(database::write_ahead_log(database))? })
+        Ok(Self { database: known(database.to_owned())?, ahead: known(write_ahead_log(database))? })
+    }
+
+    /// The write-ahead log, to be synced.
+    pub(super) fn open_ahead(&self) -> io::Result<File> {
+        File::open(&self.ahead.0)
     }
 
     /// An error once somebody has removed, replaced or emptied them: what is written from then on is lost.

@@ -95,11 +95,10 @@ impl AuditLog {
             digest_key: key.digest_key(),
             path,
         };
-        let ahead = database::write_ahead_log(&handle.path);
         let no_thread = |error| AuditError::NoThread(Arc::new(error));
-        let files = Files::of(&handle.path).map_err(no_thread)?;
-        let syncer = Syncer::start(&ahead, files.clone(), Arc::clone(&queue), Arc::clone(&marks))
-            .map_err(no_thread)?;
+        let files = Files::of(&handle.path)?;
+        let syncer =
+            Syncer::start(files.clone(), Arc::clone(&queue), Arc::clone(&marks)).map_err(no_thread)?;
         let parts = (connection, chain, files, syncer);
         let writer = Writer::new(parts, begun, key, queue, &marks, config, data.clone());
         std::thread::Builder::new()

@@ -55,6 +55,6 @@ fn signer(paths: &DataPaths) -> Option<PathBuf> {
     [paths.audit_key(), paths.audit_public_key()].into_iter().find(|key| key.exists())
 }
 
-fn out_of_sight(path: PathBuf, source: io::Error) -> AuditError {
+pub(super) fn out_of_sight(path: PathBuf, source: io::Error) -> AuditError {
     DataDirError::Io { action: "look at", path, source }.into()
 }

@@ -4,9 +4,7 @@
 //! before it began; whoever waits for an entry is answered after it.
 
 use std::{
-    fs::File,
     io,
-    path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread::JoinHandle,
 };
@@ -78,9 +76,8 @@ impl Shared {
 }
 
 impl Syncer {
-    /// The write-ahead log at `path` must be there, and must be the same file for as long as this one lives.
-    pub(super) fn start(path: &Path, files: Files, queue: Arc<Queue>, marks: Arc<Marks>) -> io::Result<Self> {
-        let log = File::open(path)?;
+    pub(super) fn start(files: Files, queue: Arc<Queue>, marks: Arc<Marks>) -> io::Result<Self> {
+        let log = files.open_ahead()?;
         let sync = move || {
             log.sync_data().map_err(|error| AuditError::Unsynced(Arc::new(error)))?;
             files.check()

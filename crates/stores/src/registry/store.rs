@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,7 +18,7 @@ use super::{
     seal::end_sessions,
     token::{NewToken, Token, TokenHash, fresh_id, fresh_secret},
 };
-use crate::new_database::{self, NewDatabaseError};
+use crate::new_database::{self, NewDatabaseError, write_ahead_log};
 
 /// Tells the file from other SQLite databases: `aegr`.
 const APPLICATION: i64 = 0x6165_6772;
@@ -56,7 +57,8 @@ impl Store {
             NewDatabaseError::Sqlite(error) => failed(error),
             NewDatabaseError::Directory(error) => error.into(),
         })?;
-        let was_killed = log_beside(&path);
+        // The last process that had the file would have removed it.
+        let was_killed = fs::metadata(write_ahead_log(&path)).is_ok_and(|log| log.len() > 0);
         let mut connection = Connection::open_with_flags(
             &path,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -253,13 +255,6 @@ fn format(connection: &Connection, path: &Path) -> Result<usize, RegistryError> 
         (0, Ok(0)) if tables == 0 => Ok(0),
         _ => Err(RegistryError::NotARegistry { path: path.to_owned() }),
     }
-}
-
-/// Whether the last process that had the file left its write-ahead log.
-fn log_beside(path: &Path) -> bool {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    std::fs::metadata(name).is_ok_and(|log| log.len() > 0)
 }
 
 fn prepare(connection: &mut Connection, format: usize) -> rusqlite::Result<()> {

@@ -385,15 +385,20 @@ async fn arguments_of_ended_requests_are_in_no_file() {
     assert!(home.registry.find_approval(&third.id).await.unwrap().is_some());
 }
 
-/// Whoever reads the file keeps its write-ahead log from being emptied, and has then not the last word.
-#[tokio::test]
-async fn traces_are_removed_once_nobody_reads_the_file() {
-    let home = home();
+/// A request with the mark that has ended while somebody reads the file, who keeps its write-ahead log from being emptied.
+async fn ended_under_a_reader(home: &Home) -> Connection {
     let request = asked(caller("local", "tok_1"), 1, &format!("{}{MARK}", "x".repeat(1000)));
     home.park(&request).await;
     let reader = home.sql();
     reader.execute_batch("BEGIN; SELECT count(*) FROM approvals;").unwrap();
     home.end(&request.id, ApprovalState::Expired).await;
+    reader
+}
+
+#[tokio::test]
+async fn traces_are_removed_once_nobody_reads_the_file() {
+    let home = home();
+    let reader = ended_under_a_reader(&home).await;
     home.registry.flush().await.unwrap();
     assert_eq!(home.holding(MARK), ["registry.db-wal"]);
     reader.execute_batch("COMMIT").unwrap();
@@ -405,11 +410,7 @@ async fn traces_are_removed_once_nobody_reads_the_file() {
 #[tokio::test(start_paused = true)]
 async fn traces_are_looked_for_again() {
     let home = home();
-    let request = asked(caller("local", "tok_1"), 1, &format!("{}{MARK}", "x".repeat(1000)));
-    home.park(&request).await;
-    let reader = home.sql();
-    reader.execute_batch("BEGIN; SELECT count(*) FROM approvals;").unwrap();
-    home.end(&request.id, ApprovalState::Expired).await;
+    let reader = ended_under_a_reader(&home).await;
     tokio::time::sleep(std::time::Duration::from_secs(600)).await;
     assert_eq!(home.holding(MARK), ["registry.db-wal"]);
     reader.execute_batch("COMMIT").unwrap();
