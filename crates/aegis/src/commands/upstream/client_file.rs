@@ -124,8 +124,7 @@ impl Imported {
         }
         let name = usable_name(given);
         let mut server = McpServer::named(&name);
-        let mut secrets = BTreeMap::new();
-        let mut remarks = entry.fill_in(variables);
+        let mut settings = Settings { remarks: entry.fill_in(variables), ..Settings::default() };
         server.enabled = !entry.disabled && entry.enabled != Some(false);
         match (&entry.command, &entry.url) {
             (Some(command), _) => {
@@ -134,30 +133,14 @@ impl Imported {
                 server.working_directory.clone_from(&entry.cwd);
                 for (variable, value) in &entry.env {
                     let value = as_text(value);
-                    match settled(&name, variable, &value, variables) {
-                        Settled::FilledIn(filled) => {
-                            remarks.push(format!("{variable} is no secret: {FROM_SHELL}"));
-                            server.environment.insert(variable.clone(), filled);
-                        }
-                        Settled::Plain => drop(server.environment.insert(variable.clone(), value)),
-                        Settled::Reference(reference) => {
-                            remarks.push(format!("{variable} {}", by_reference(&reference)));
-                            server.credentials.insert(variable.clone(), reference);
-                        }
-                        Settled::Secret(stored) => {
-                            server.credentials.insert(variable.clone(), SecretRef::Stored(stored.clone()));
-                            secrets.insert(stored, Secret::new(value));
-                        }
-                        Settled::Asked(stored) => {
-                            remarks.push(format!("{variable} {}", by_client(&stored)));
-                            server.credentials.insert(variable.clone(), SecretRef::Stored(stored));
-                        }
-                    }
+                    let settled = settled(&name, variable, &value, variables);
+                    settings.take(variable, variable, value, settled);
                 }
+                server.environment = std::mem::take(&mut settings.plain);
                 server.inherit_environment.extend(entry.env_vars.iter().filter_map(inherited));
                 if let Some(file) = &entry.env_file {
-                    remarks
-                        .push(format!("the variables of {file} are not taken over: set them for the server"));
+                    let left = format!("the variables of {file} are not taken over: set them for the server");
+                    settings.remarks.push(left);
                 }
             }
             (None, Some(url)) => {
@@ -173,29 +156,15 @@ impl Imported {
                     server.credentials.insert(header.to_owned(), SecretRef::Env(variable.clone()));
                 }
                 for (header, value) in &entry.headers {
-                    match settled(&name, header, value, variables) {
-                        Settled::FilledIn(filled) => {
-                            remarks.push(format!("the header {header} is no secret: {FROM_SHELL}"));
-                            server.headers.insert(header.clone(), filled);
-                        }
-                        Settled::Plain => drop(server.headers.insert(header.clone(), value.clone())),
-                        Settled::Reference(reference) => {
-                            remarks.push(format!("the header {header} {}", by_reference(&reference)));
-                            server.credentials.insert(header.clone(), reference);
-                        }
-                        Settled::Secret(stored) => {
-                            server.credentials.insert(header.clone(), SecretRef::Stored(stored.clone()));
-                            secrets.insert(stored, Secret::new(value.as_str()));
-                        }
-                        Settled::Asked(stored) => {
-                            remarks.push(format!("the header {header} {}", by_client(&stored)));
-                            server.credentials.insert(header.clone(), SecretRef::Stored(stored));
-                        }
-                    }
+                    let settled = settled(&name, header, value, variables);
+                    settings.take(header, &format!("the header {header}"), value.clone(), settled);
                 }
+                server.headers = std::mem::take(&mut settings.plain);
             }
             (None, None) => return Err("it has neither a `command` nor a `url`".to_owned()),
         }
+        let Settings { credentials, secrets, mut remarks, .. } = settings;
+        server.credentials.extend(credentials);
         if !redact::secret_arguments(&server.args).is_empty() {
             return Err("an argument looks like a secret, and everybody on this machine can read arguments: if the server \
                         takes it as a variable too, use `aegis upstream add` with --credential"
@@ -274,6 +243,41 @@ enum Settled {
     Secret(String),
     /// Only a person knows the value.
     Asked(String),
+}
+
+/// Variables or headers of one server, on their way to where they belong.
+#[derive(Default)]
+struct Settings {
+    plain: BTreeMap<String, String>,
+    credentials: BTreeMap<String, SecretRef>,
+    secrets: BTreeMap<String, Secret>,
+    remarks: Vec<String>,
+}
+
+impl Settings {
+    /// `shown` is what a person reads of it.
+    fn take(&mut self, name: &str, shown: &str, value: String, settled: Settled) {
+        let reference = match settled {
+            Settled::Plain => return drop(self.plain.insert(name.to_owned(), value)),
+            Settled::FilledIn(filled) => {
+                self.remarks.push(format!("{shown} is no secret: {FROM_SHELL}"));
+                return drop(self.plain.insert(name.to_owned(), filled));
+            }
+            Settled::Reference(reference) => {
+                self.remarks.push(format!("{shown} {}", by_reference(&reference)));
+                reference
+            }
+            Settled::Secret(stored) => {
+                self.secrets.insert(stored.clone(), Secret::new(value));
+                SecretRef::Stored(stored)
+            }
+            Settled::Asked(stored) => {
+                self.remarks.push(format!("{shown} {}", by_client(&stored)));
+                SecretRef::Stored(stored)
+            }
+        };
+        self.credentials.insert(name.to_owned(), reference);
+    }
 }
 
 fn settled(server: &str, name: &str, value: &str, variables: Variables<'_>) -> Settled {
